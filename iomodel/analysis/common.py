@@ -1,0 +1,61 @@
+"""What every analysis takes besides its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from iomodel.arrays import is_array
+from iomodel.catalogue import find_profiles
+from iomodel.duration import LAUNCHES
+from iomodel.errors import InputError
+from iomodel.parameters import Name, Text
+from iomodel.profile import Profile
+from iomodel.tensor import BITS
+from iomodel.tensor import dtype as canonical_dtype
+
+GPU = Text("GPU names, aliases, patterns (h*) or profile files, joined by commas")
+DTYPE = Name("element type of the tensors", lambda: BITS, canonical_dtype)
+LAUNCH = Name("how kernels reach the GPU: a framework op each, bare launches, a replayed graph", lambda: LAUNCHES)
+L2 = Name("what the first kernel finds in L2: nothing of its own, or all that fits", lambda: ("cold", "warm"))
+
+#: A GPU as analyses take it: names as in `--gpu`, a Profile, or several Profiles.
+Gpus = str | Profile | Sequence[Profile]
+
+
+def profiles_of(gpu: Gpus) -> list[Profile]:
+    """The profiles that a `gpu` argument means."""
+    if isinstance(gpu, str):
+        return find_profiles(gpu)
+    found = [gpu] if isinstance(gpu, Profile) else list(gpu)
+    if not found:
+        raise InputError("gpu: name at least one GPU")
+    return found
+
+
+def divides(divisor: Any, number: Any, divisor_name: str, number_name: str) -> None:
+    """Refuse sizes of which one does not divide the other."""
+    rest = number % divisor
+    if is_array(rest):
+        if rest.any():
+            raise InputError(f"{divisor_name} must divide {number_name} in every case")
+    elif rest:
+        raise InputError(f"{divisor_name} ({divisor:.0f}) must divide {number_name} ({number:.0f})")
+
+
+def assumed_note(profiles: Sequence[Profile]) -> list[str]:
+    """A note for each GPU whose sustained constants come from its family."""
+    notes = []
+    for profile in profiles:
+        families = {f for key, f in profile.assumed.items() if key.startswith("sustained.")}
+        if families:
+            names = " and ".join(sorted(families))
+            notes.append(
+                f"{profile.name}: expected times use constants of the {names} family, not measured on this GPU"
+            )
+    return notes
+
+
+def tokens(value: Any) -> str:
+    """A size in a title: the number, or how many of them."""
+    return f"{value.size} values of" if is_array(value) else f"{value:.0f}"

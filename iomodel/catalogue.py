@@ -1,0 +1,188 @@
+"""Finds and checks the profiles in configs/gpus and in a user's own files."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from iomodel.errors import InputError, unknown
+from iomodel.profile import REQUIRED, SCHEMA, SUSTAINED, Profile, Value, dimension
+from iomodel.units import parse_quantity
+from iomodel.yamlfile import Document, read_text, read_yaml
+
+SECTIONS = ["memory", "compute", "sm", "launch", "board", "sustained"]
+TOP_KEYS = ["name", "aliases", "vendor", "title", "architecture", "notes", "measured", *SECTIONS]
+FAMILY_KEYS = ["name", "like", "notes", *SECTIONS]
+VALUE_KEYS = ["value", "source", "note", "called"]
+
+_HEAD = re.compile(r"^(name|aliases):\s*(.*?)\s*(?:#.*)?$", re.MULTILINE)
+
+
+def configs_folder(kind: str) -> Path:
+    """The shipped folder `configs/<kind>`: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parent
+    for folder in (package / "configs", package.parent / "configs"):
+        if folder.is_dir():
+            return folder / kind
+    raise InputError("the configs folder is missing from this installation; reinstall iomodel")
+
+
+def user_folders() -> list[Path]:
+    """A user's own profiles: the folders in IOMODEL_CONFIGS, then the platform's config folder."""
+    listed = [Path(p).expanduser() for p in os.environ.get("IOMODEL_CONFIGS", "").split(os.pathsep) if p]
+    base = os.environ.get("XDG_CONFIG_HOME") or os.environ.get("APPDATA") or "~/.config"
+    return [*listed, Path(base).expanduser() / "iomodel" / "gpus"]
+
+
+def profile_files() -> dict[str, Path]:
+    """Every known profile, name (the file's stem) -> file; a user's file wins over a shipped one."""
+    found: dict[str, Path] = {}
+    for folder in [*user_folders(), configs_folder("gpus")]:
+        if folder.is_dir():
+            for file in sorted(folder.glob("*.y*ml")):
+                found.setdefault(file.stem, file)
+    return dict(sorted(found.items()))
+
+
+def aliases() -> dict[str, str]:
+    """alias -> profile name, read from the head of each file without parsing it whole."""
+    found: dict[str, str] = {}
+    for name, file in profile_files().items():
+        heads = dict(_HEAD.findall(read_text(file)))
+        for alias in re.findall(r"[^\s,\[\]]+", heads.get("aliases", "")):
+            found.setdefault(alias.strip("'\""), name)
+    return found
+
+
+def find_profiles(text: str) -> list[Profile]:
+    """The profiles that `--gpu` names: names, aliases, patterns (`h*`) and paths, joined by commas."""
+    found: dict[str, Profile] = {}
+    for part in [p.strip() for p in text.split(",")]:
+        if not part:
+            raise InputError(f"--gpu {text!r}: an empty name; write names joined by commas")
+        if any(c in part for c in "*?["):
+            names = [name for name in profile_files() if fnmatch.fnmatch(name, part)]
+            if not names:
+                raise unknown("GPU", part, profile_files())
+        else:
+            names = [part]
+        for name in names:
+            profile = load_profile(name)
+            found.setdefault(profile.name, profile)
+    return list(found.values())
+
+
+def load_profile(name: str | Path) -> Profile:
+    """A profile by catalogue name, alias, or path of a YAML file.
+
+    >>> load_profile("h100").name
+    'h100-sxm'
+    """
+    text = str(name)
+    if "/" in text or "\\" in text or text.lower().endswith((".yaml", ".yml", ".json")):
+        return _read_profile(text)
+    shipped = configs_folder("gpus") / f"{text}.yaml"
+    if "IOMODEL_CONFIGS" not in os.environ and re.fullmatch(r"[\w.-]+", text) and shipped.is_file():
+        return _read_profile(str(shipped))
+    files = profile_files()
+    if text not in files:
+        text = aliases().get(text.lower(), text.lower())
+    if text not in files:
+        raise unknown("GPU", name, [*files, *aliases()])
+    return _read_profile(str(files[text]))
+
+
+@lru_cache(maxsize=256)
+def _read_profile(path: str) -> Profile:
+    document = read_yaml(path)
+    data = document.data
+    document.check_keys((), data, TOP_KEYS, "profile key")
+    name = data.get("name")
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{path}: a profile needs a name")
+    own = read_values(document, data)
+    for key in REQUIRED:
+        if key not in own:
+            raise InputError(f"{path}: {name} has no {key}, and without it there is no roofline")
+    architecture = str(data.get("architecture", "generic"))
+    families = _families(architecture, document)
+    values: dict[str, Value] = {}
+    assumed: dict[str, str] = {}
+    for family, inherited in reversed(families):
+        for key, value in inherited.items():
+            values[key] = value
+            assumed[key] = family
+    for key, value in own.items():
+        values[key] = value
+        assumed.pop(key, None)
+    return Profile(
+        name=name,
+        values=values,
+        vendor=str(data.get("vendor", "")),
+        architecture=architecture,
+        title=str(data.get("title", name)),
+        aliases=tuple(str(a) for a in data.get("aliases") or ()),
+        notes=tuple(str(n) for n in data.get("notes") or ()),
+        assumed=assumed,
+    )
+
+
+def _families(architecture: str, document: Document) -> list[tuple[str, dict[str, Value]]]:
+    """The family's values and those of the families it is like, nearest first."""
+    chain: list[tuple[str, dict[str, Value]]] = []
+    name: Any = architecture
+    folder = configs_folder("families")
+    while name:
+        if name in [family for family, _ in chain]:
+            raise InputError(f"family {name} is like itself: {' -> '.join(f for f, _ in chain)}")
+        file = folder / f"{name}.yaml"
+        if not re.fullmatch(r"[\w.-]+", str(name)) or not file.is_file():
+            known = [f.stem for f in folder.glob("*.yaml")]
+            raise unknown("architecture", name, known, document.where("architecture"))
+        family = read_yaml(file)
+        family.check_keys((), family.data, FAMILY_KEYS, "family key")
+        chain.append((name, read_values(family, family.data)))
+        name = family.data.get("like")
+    return chain
+
+
+def read_values(document: Document, data: dict[str, Any]) -> dict[str, Value]:
+    """The values of a profile or family: each with unit, source, and a known key."""
+    values: dict[str, Value] = {}
+    for section in SECTIONS:
+        entries = data.get(section)
+        if entries is None:
+            continue
+        known = [path.partition(".")[2] for path in SCHEMA if path.startswith(section + ".")]
+        if section == "sustained":
+            known = list(SUSTAINED)
+        document.check_keys((section,), entries, ["source", *known], f"key in {section}:")
+        shared_source = entries.get("source")
+        for key, entry in entries.items():
+            if key != "source":
+                path = f"{section}.{key}"
+                values[path] = _value(document, (section, key), path, entry, shared_source)
+    return values
+
+
+def _value(document: Document, keys: tuple[str, str], path: str, entry: Any, shared_source: Any) -> Value:
+    where = document.where(*keys)
+    if not isinstance(entry, dict):
+        entry = {"value": entry}
+    document.check_keys(keys, entry, VALUE_KEYS)
+    if "value" not in entry:
+        raise InputError(f"{where}: {path} has no value")
+    source = entry.get("source") or shared_source
+    if not source or not str(source).strip():
+        raise InputError(f"{where}: {path} has no source; write {{value: ..., source: ...}}")
+    try:
+        amount = parse_quantity(entry["value"], dimension(path))
+    except InputError as error:
+        raise InputError(f"{where}: {path}: {error}") from None
+    if amount <= 0 and dimension(path) != "s" and not path.startswith("sustained."):
+        raise InputError(f"{where}: {path} must be above zero")
+    return Value(amount, dimension(path), str(source), str(entry.get("note", "")), str(entry.get("called", "")))

@@ -1,0 +1,12 @@
+"""The command line: parse, call, render. No arithmetic here."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the `iomodel` command; its value is the exit code."""
+    from iomodel.cli.app import run
+
+    sys.exit(run(sys.argv[1:]))

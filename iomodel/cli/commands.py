@@ -1,0 +1,46 @@
+"""Which commands there are. An analysing command is the name of a function; its options are the
+function's parameters."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: its help line, the function behind it, and options that may stand bare."""
+
+    help: str
+    module: str
+    function: str
+    arguments: str = ""  # the parameter that bare words go to
+
+    def load(self) -> Callable[..., Any]:
+        """The function, imported now."""
+        found: Callable[..., Any] = getattr(importlib.import_module(self.module), self.function)
+        return found
+
+
+#: Commands that take sizes and answer with an Analysis.
+ANALYSES: dict[str, Command] = {
+    "chain": Command(
+        "Elementwise and reduction chains, unfused against fused.", "iomodel.analysis.chain", "chain", "ops"
+    ),
+    "attention": Command(
+        "Standard attention, FlashAttention loop orders, I/O lower bound.",
+        "iomodel.analysis.attention",
+        "attention",
+    ),
+    "decode": Command(
+        "One new token against a KV cache, with and without split-K.", "iomodel.analysis.decode", "decode"
+    ),
+    "gemm": Command("C[m,n] = A[m,k] B[k,n], and what an epilogue saves.", "iomodel.analysis.gemm", "gemm"),
+}
+
+#: Commands with a module of their own in cli/.
+OTHERS: dict[str, tuple[str, str]] = {
+    "gpus": ("GPU profiles: list, show.", "iomodel.cli.gpus"),
+}

@@ -1,0 +1,84 @@
+"""What an analysis answers: one Result a GPU and variant, with notes in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from iomodel.arrays import Number, is_array, minimum, where
+from iomodel.kernel import Plan
+from iomodel.profile import Profile
+from iomodel.roofline import Estimate, divide, estimate
+from iomodel.traffic import memory_peak
+
+
+@dataclass(frozen=True)
+class Result:
+    """One variant on one GPU. `speedup` is the first variant's expected time over this one's."""
+
+    gpu: str
+    variant: str
+    estimate: Estimate
+    plan: Plan
+    speedup: Number
+    recommended: Any
+
+    @cached_property
+    def memory_peak(self) -> Number:
+        """Most bytes alive at once in device memory."""
+        return memory_peak(self.plan)
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The answer to one question: inputs as understood, results in order of GPU and variant, notes."""
+
+    command: str
+    title: str
+    inputs: Mapping[str, Any]
+    results: tuple[Result, ...]
+    notes: tuple[str, ...] = ()
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+    def __getitem__(self, variant: str) -> Result:
+        """The result of a variant on the first GPU that has it."""
+        for result in self.results:
+            if result.variant == variant:
+                return result
+        raise KeyError(variant)
+
+    def on(self, gpu: str) -> dict[str, Result]:
+        """The results of one GPU by variant."""
+        return {result.variant: result for result in self.results if result.gpu == gpu}
+
+
+#: Plans of the variants on one GPU, in the order to show; the first is what speedups count against.
+Planner = Callable[[Profile], Sequence[tuple[str, Plan]]]
+
+
+def compare(
+    profiles: Sequence[Profile],
+    planner: Planner,
+    launch: str,
+    warm: bool,
+    bounds: Sequence[str] = (),
+) -> tuple[Result, ...]:
+    """Estimate every variant on every GPU; `bounds` are variants that no one can run, so never recommended."""
+    results: list[Result] = []
+    for profile in profiles:
+        estimates = [(name, plan, estimate(plan, profile, launch, warm)) for name, plan in planner(profile)]
+        expected = [e.seconds.expected for _, _, e in estimates]
+        best: Number = float("inf")
+        for (name, _, _), time in zip(estimates, expected, strict=True):
+            if name not in bounds:
+                best = minimum(best, time)
+        taken: Any = False
+        for (name, plan, one), time in zip(estimates, expected, strict=True):
+            chosen: Any = False
+            if name not in bounds:
+                chosen = where(taken, False, time == best) if is_array(taken) else (time == best) & (not taken)
+                taken = taken | chosen
+            results.append(Result(profile.name, name, one, plan, divide(expected[0], time), chosen))
+    return tuple(results)
