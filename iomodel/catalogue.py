@@ -17,7 +17,9 @@ from iomodel.yamlfile import Document, read_text, read_yaml
 SECTIONS = ["memory", "compute", "sm", "launch", "board", "sustained"]
 TOP_KEYS = ["name", "aliases", "vendor", "title", "architecture", "notes", "measured", *SECTIONS]
 FAMILY_KEYS = ["name", "like", "notes", *SECTIONS]
-VALUE_KEYS = ["value", "source", "note", "called"]
+#: Keys that may stand in a section for all of its values.
+SHARED_KEYS = ["source", "fitted_on"]
+VALUE_KEYS = ["value", "source", "note", "called", "fitted_on"]
 
 _HEAD = re.compile(r"^(name|aliases):\s*(.*?)\s*(?:#.*)?$", re.MULTILINE)
 
@@ -115,7 +117,10 @@ def _read_profile(path: str) -> Profile:
     for family, inherited in reversed(families):
         for key, value in inherited.items():
             values[key] = value
-            assumed[key] = family
+            if name in value.fitted_on:
+                assumed.pop(key, None)
+            else:
+                assumed[key] = family
     for key, value in own.items():
         values[key] = value
         assumed.pop(key, None)
@@ -160,23 +165,23 @@ def read_values(document: Document, data: dict[str, Any]) -> dict[str, Value]:
         known = [path.partition(".")[2] for path in SCHEMA if path.startswith(section + ".")]
         if section == "sustained":
             known = list(SUSTAINED)
-        document.check_keys((section,), entries, ["source", *known], f"key in {section}:")
-        shared_source = entries.get("source")
+        document.check_keys((section,), entries, [*SHARED_KEYS, *known], f"key in {section}:")
+        shared = {key: entries[key] for key in SHARED_KEYS if key in entries}
         for key, entry in entries.items():
-            if key != "source":
+            if key not in SHARED_KEYS:
                 path = f"{section}.{key}"
-                values[path] = _value(document, (section, key), path, entry, shared_source)
+                values[path] = _value(document, (section, key), path, entry, shared)
     return values
 
 
-def _value(document: Document, keys: tuple[str, str], path: str, entry: Any, shared_source: Any) -> Value:
+def _value(document: Document, keys: tuple[str, str], path: str, entry: Any, shared: dict[str, Any]) -> Value:
     where = document.where(*keys)
     if not isinstance(entry, dict):
         entry = {"value": entry}
     document.check_keys(keys, entry, VALUE_KEYS)
     if "value" not in entry:
         raise InputError(f"{where}: {path} has no value")
-    source = entry.get("source") or shared_source
+    source = entry.get("source") or shared.get("source")
     if not source or not str(source).strip():
         raise InputError(f"{where}: {path} has no source; write {{value: ..., source: ...}}")
     try:
@@ -185,4 +190,12 @@ def _value(document: Document, keys: tuple[str, str], path: str, entry: Any, sha
         raise InputError(f"{where}: {path}: {error}") from None
     if amount <= 0 and dimension(path) != "s" and not path.startswith("sustained."):
         raise InputError(f"{where}: {path} must be above zero")
-    return Value(amount, dimension(path), str(source), str(entry.get("note", "")), str(entry.get("called", "")))
+    fitted_on = entry.get("fitted_on") or shared.get("fitted_on") or ()
+    return Value(
+        amount,
+        dimension(path),
+        str(source),
+        str(entry.get("note", "")),
+        str(entry.get("called", "")),
+        tuple(str(gpu) for gpu in fitted_on),
+    )

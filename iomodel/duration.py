@@ -51,9 +51,29 @@ def expected_by_resource(kernel: Kernel, moved: Bytes, profile: Profile) -> dict
     return times
 
 
-def kernel_seconds(kernel: Kernel, times: Mapping[str, Number], profile: Profile, launch: str) -> Number:
+def fixed_seconds(kernel: Kernel, profile: Profile, launch: str) -> dict[str, Number]:
+    """Seconds that no overlap hides: `floor`, and named extras. A replayed graph counts part of a
+    floor as its node's launch, and between nodes a kernel's start and end show less."""
+    seconds: dict[str, Number] = {"floor": 0.0}
+    for name, amount in kernel.tiling.fixed.items():
+        constant = profile[f"sustained.{name}"]
+        if name.endswith(".append"):  # bytes at a share of the DRAM peak, where the constant is not 0
+            seconds["kv_append"] = amount / (constant * profile.rate("dram")) if constant else 0.0
+        elif ".quantize" in name:
+            seconds["quantize"] = seconds.get("quantize", 0.0) + amount * constant
+        else:
+            seconds["floor"] = seconds["floor"] + amount * constant
+    if launch == "graph":
+        saved = profile["launch.graph"]
+        if kernel.tiling.style == "stream":
+            saved = saved + profile["sustained.graph_overlap"]
+        seconds["floor"] = maximum(seconds["floor"] - saved, 0.0)
+    return seconds
+
+
+def kernel_seconds(times: Mapping[str, Number], fixed: Mapping[str, Number]) -> Number:
     """Fixed costs plus the smooth maximum of memory (DRAM and L2, one after the other) and the rest:
-    (sum of t^4)^(1/4). Between the nodes of a replayed graph a kernel's start and end show less."""
+    (sum of t^4)^(1/4)."""
     memory = times["dram"] + times["l2"] if "l2" in times else times["dram"]
     squared = memory * memory
     total = squared * squared
@@ -62,17 +82,8 @@ def kernel_seconds(kernel: Kernel, times: Mapping[str, Number], profile: Profile
             squared = time * time
             total = total + squared * squared
     seconds = sqrt(sqrt(total))
-    for name, amount in kernel.tiling.fixed.items():
-        constant = profile[f"sustained.{name}"]
-        if name.endswith(".append"):  # bytes at a share of the DRAM peak, where the constant is not 0
-            seconds = seconds + (amount / (constant * profile.rate("dram")) if constant else 0.0)
-        else:
-            seconds = seconds + amount * constant
-    if launch == "graph":
-        saved = profile["launch.graph"]
-        if kernel.tiling.style == "stream":
-            saved = saved + profile["sustained.graph_overlap"]
-        seconds = maximum(seconds - saved, 0.0)
+    for extra in fixed.values():
+        seconds = seconds + extra
     return seconds
 
 

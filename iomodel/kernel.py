@@ -57,6 +57,7 @@ class Group:
     name: str
     ops: tuple[Op, ...]
     tiling: Tiling = STREAM
+    generated: bool = False  # by a compiler, from the ops; else a library's own kernel
 
 
 @dataclass(frozen=True, slots=True)

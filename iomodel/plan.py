@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from iomodel.arrays import Number
 from iomodel.kernel import Boundary, Group, Kernel, Plan
-from iomodel.op import Op, merge
-from iomodel.ops.pointwise import BASE_ISSUE
-from iomodel.tensor import Tensor
+from iomodel.op import merge
+from iomodel.ops.pointwise import BASE_ISSUE, BASE_ISSUE_WIDE
+from iomodel.tensor import Tensor, itemsize
 
 
 def assemble(
@@ -47,19 +47,18 @@ def _kernel(group: Group, needed: set[str]) -> Kernel:
             made[tensor.name] = tensor
         saved |= set(op.saved)
     writes = tuple(t for t in made.values() if t.name in needed or t.name in saved)
-    work = _work(group.ops, tuple(reads.values()), writes)
+    work = _work(group, (*reads.values(), *writes))
     return Kernel(group.name, group.ops, tuple(reads.values()), writes, work, group.tiling)
 
 
-def _work(ops: tuple[Op, ...], reads: tuple[Tensor, ...], writes: tuple[Tensor, ...]) -> dict[str, Number]:
-    """Work of ops in one kernel. Alone, an op is a library kernel with its own instruction count;
-    together they are generated code: what each op adds, and a base for each tensor touched."""
-    if len(ops) == 1:
-        return merge(ops[0].work) | dict(ops[0].library)
-    work = merge(*(op.work for op in ops))
+def _work(group: Group, touched: tuple[Tensor, ...]) -> dict[str, Number]:
+    """Work of ops in one kernel. A library kernel has its own instruction count; generated code is
+    what each op adds, and a base for each element loaded or stored."""
+    work = merge(*(op.work for op in group.ops))
+    if not group.generated:
+        return work | merge(*(op.library for op in group.ops))
     if "issue" in work:
-        touched: Number = 0.0
-        for tensor in (*reads, *writes):
-            touched = touched + tensor.elements
-        work["issue"] = work["issue"] + BASE_ISSUE * touched
+        for tensor in touched:
+            base = BASE_ISSUE_WIDE if itemsize(tensor.dtype) > 2 else BASE_ISSUE
+            work["issue"] = work["issue"] + base * tensor.elements
     return work

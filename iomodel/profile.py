@@ -52,6 +52,7 @@ SUSTAINED: dict[str, tuple[str, str]] = {
     "l2_dirty": ("1", "share of L2 that lines not yet written back fill when a plan ends"),
     "l2_dirty_low": ("1", "share of L2 up to which lines written and overwritten never reach DRAM"),
     "l2_dirty_high": ("1", "share of L2 from which all of them do"),
+    "code_read": ("bytes", "what a kernel reads of its own code and parameters"),
     "row_slip": ("1", "footprint of rows in flight, relative to rows moving in step"),
 }
 for _style, _name in (("fa2", "FlashAttention-2"), ("fa3", "FlashAttention-3 class")):
@@ -117,6 +118,7 @@ class Value:
     source: str
     note: str = ""
     called: str = ""
+    fitted_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

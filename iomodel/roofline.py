@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from iomodel.arrays import Number, is_array, maximum, minimum
-from iomodel.duration import expected_by_resource, kernel_seconds, launch_seconds
+from iomodel.duration import expected_by_resource, fixed_seconds, kernel_seconds, launch_seconds
 from iomodel.kernel import Kernel, Plan
 from iomodel.op import matrix_flops, merge, vector_flops
 from iomodel.profile import Profile
@@ -52,9 +52,10 @@ class Estimate:
 
     @cached_property
     def bound(self) -> str | Number:
-        """The resource that takes longest at sustained rates, or `launch`; an array of names for arrays."""
+        """The resource that takes longest at sustained rates, or `launch` (which the kernels' floors
+        belong to); an array of names for arrays."""
         times = dict(self.seconds.expected_by_resource)
-        times["launch"] = self.seconds.launch
+        times["launch"] = self.seconds.launch + times.pop("floor", 0.0)
         return largest(times)
 
 
@@ -107,8 +108,10 @@ def estimate(plan: Plan, profile: Profile, launch: str = "eager", warm: bool = F
     expected: list[dict[str, Number]] = []
     for kernel, own, own_cold in zip(plan.kernels, moved, cold, strict=True):
         bounds.append(roofline_by_resource(kernel.work, own_cold, profile))
-        expected.append(expected_by_resource(kernel, own, profile))
-        seconds = kernel_seconds(kernel, expected[-1], profile, launch)
+        resources = expected_by_resource(kernel, own, profile)
+        fixed = fixed_seconds(kernel, profile, launch)
+        seconds = kernel_seconds(resources, fixed)
+        expected.append({**resources, **fixed})
         times.append(seconds if warm else maximum(seconds, _longest(bounds[-1])))
     busy: Number = 0.0
     for time in times:

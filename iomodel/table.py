@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from iomodel.arrays import Number, is_array
 from iomodel.results import Analysis, Result
 from iomodel.roofline import Estimate
-from iomodel.units import show
+from iomodel.units import common_step, show, three_digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Column:
     unit: str = "text"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
     """Rows under columns; `marked` are the rows to point at. Rendering is elsewhere."""
 
@@ -28,13 +29,34 @@ class Table:
     rows: tuple[tuple[Any, ...], ...]
     marked: frozenset[int] = frozenset()
     title: str = ""
+    one_unit: bool = False  # columns of the same unit share one prefix, to be compared along a row
 
     def cell(self, row: int, column: int) -> str:
-        """A value as a person reads it."""
+        """A value as a person reads it; without its unit where the header can hold it."""
         value, unit = self.rows[row][column], self.columns[column].unit
         if value is None:
             return "-"
-        return str(value) if unit == "text" else show(float(value), unit)
+        if unit == "text":
+            return str(value)
+        step = self._steps[column]
+        return show(float(value), unit) if step is None else three_digits(float(value) / step[0])
+
+    def unit(self, column: int) -> str:
+        """The unit that a column's header shows; empty where each cell has its own or none is due."""
+        step = self._steps[column]
+        return "" if step is None else step[1]
+
+    @cached_property
+    def _steps(self) -> tuple[tuple[float, str] | None, ...]:
+        found = []
+        for index, column in enumerate(self.columns):
+            shared = [i for i, other in enumerate(self.columns) if other.unit == column.unit]
+            values = [row[i] for row in self.rows for i in (shared if self.one_unit else [index])]
+            is_text = column.unit == "text"
+            found.append(
+                None if is_text else common_step([float(v) for v in values if v is not None], column.unit)
+            )
+        return tuple(found)
 
 
 #: Columns of a flat record in the order of CLI output, as a path into the estimate.
@@ -149,11 +171,11 @@ def variants_table(results: Sequence[Result], with_launches: bool = True) -> Tab
         Column("kernels", "1"),
         Column("compulsory", "bytes"),
         Column("DRAM", "bytes"),
-        Column("L2 asks", "bytes"),
+        Column("L2", "bytes"),
         Column("roofline", "s"),
         Column("expected", "s"),
         Column("bound"),
-        Column("speedup", "x"),
+        Column("gain", "x"),
     )
     rows = []
     for result in results:
@@ -168,12 +190,17 @@ def variants_table(results: Sequence[Result], with_launches: bool = True) -> Tab
                 moved.l2,
                 seconds.roofline,
                 seconds.expected,
-                one.bound,
+                short(one.bound),
                 result.speedup,
             )
         )
     marked = frozenset(i for i, result in enumerate(results) if bool(result.recommended))
     return Table(columns, tuple(rows), marked)
+
+
+def short(bound: Any) -> str:
+    """A bound as tables name it: the resource without its dtype."""
+    return str(bound).partition(":")[0]
 
 
 def kernels_table(one: Estimate) -> Table:
@@ -195,7 +222,7 @@ def kernels_table(one: Estimate) -> Table:
             k.bytes.dram,
             k.seconds.roofline,
             k.seconds.expected - k.seconds.launch,
-            k.bound,
+            short(k.bound),
         )
         for k in one.kernels
     )
@@ -228,14 +255,14 @@ def gpus_tables(analysis: Analysis) -> list[Table]:
                 one.bytes.dram,
                 one.seconds.roofline,
                 one.seconds.expected,
-                one.bound,
+                short(one.bound),
                 base / one.seconds.expected,
             )
         )
     fastest = min(range(len(gpus)), key=lambda i: best[gpus[i]].estimate.seconds.expected)
     names = list(dict.fromkeys(result.variant for result in analysis.results))
     times = tuple((gpu, *(_expected(analysis.on(gpu).get(name)) for name in names)) for gpu in gpus)
-    every = Table((Column("expected"), *(Column(name, "s") for name in names)), times)
+    every = Table((Column("expected"), *(Column(name, "s") for name in names)), times, one_unit=True)
     return [Table(columns, tuple(rows), frozenset({fastest})), every]
 
 

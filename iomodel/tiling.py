@@ -5,17 +5,18 @@ from __future__ import annotations
 from iomodel.arrays import Number, ceil, ceil_div, maximum, minimum, sqrt, where
 from iomodel.kernel import STREAM, Group, Reread, Tiling
 from iomodel.op import Op
+from iomodel.ops.normalise import SOFTMAX_REGISTER_ROW
 from iomodel.residency import Facts, miss
 
 #: A row up to this many bytes stays in registers or shared memory of one thread block.
 ROW_ON_CHIP = 48 * 1024.0
 
 #: Library norm kernels: blocks of 4 warps, 16 blocks an SM, two passes over the row, and a fixed
-#: number of instructions a row for the block's reduction. Softmax: one warp a row up to 1024
-#: columns, two up to 2048, registers up to a 24 KiB row, three passes over the row beyond.
+#: number of instructions a row for the block's reduction. Softmax: a row up to 24 KiB stays in
+#: registers, three passes over longer ones.
 #: Source: kernels of PyTorch 2.11 on an H200, instruction and DRAM counters, 2026.
 NORM_WARPS, NORM_BLOCKS, NORM_ROW_ISSUE = 4.0, 16.0, 24000.0
-SOFTMAX_BLOCKS, SOFTMAX_REGISTER_ROW = 2.0, 24 * 1024.0
+SOFTMAX_BLOCKS = 2.0
 GENERATED_BLOCKS = 2.0
 
 
@@ -35,14 +36,14 @@ def generated_group(name: str, ops: tuple[Op, ...], gpu: Facts) -> Group:
     """The kernel that a fusing compiler generates for ops over the same rows."""
     rows = [op for op in ops if op.kind == "row"]
     if not rows:
-        return Group(name, ops, STREAM)
+        return Group(name, ops, STREAM, generated=True)
     made = {tensor.name for op in ops for tensor in op.writes}
     streamed = [t for op in ops for t in op.reads if t.name not in made and len(t.shape) > 1]
     rereads = {}
     for tensor in streamed:
         passes = minimum(ceil_div(_row_bytes(tensor.bytes, rows[0]), ROW_ON_CHIP), 2.0)
         rereads[tensor.name] = _row_reread(tensor.bytes, passes, GENERATED_BLOCKS, rows[0], gpu)
-    return Group(name, ops, Tiling(rereads))
+    return Group(name, ops, Tiling(rereads), generated=True)
 
 
 def _library_row(op: Op, gpu: Facts) -> Tiling:
@@ -51,14 +52,8 @@ def _library_row(op: Op, gpu: Facts) -> Tiling:
         issue = op.library["issue"] + NORM_ROW_ISSUE * _rows(op)
         executed = {"issue": issue / _occupancy(_rows(op) * NORM_WARPS, gpu)}
         return Tiling({source.name: _row_reread(source.bytes, 2.0, NORM_BLOCKS, op, gpu)}, executed)
-    row = _row_bytes(source.bytes, op)
-    columns = op.writes[0].shape[-1]
-    passes = where(row <= SOFTMAX_REGISTER_ROW, 1.0, 3.0)
-    per_element = where(
-        columns <= 1024, 38.0, where(columns <= 2048, 57.0, where(row <= SOFTMAX_REGISTER_ROW, 77.0, 35.0))
-    )
-    executed = {"issue": op.writes[0].elements * per_element}
-    return Tiling({source.name: _row_reread(source.bytes, passes, SOFTMAX_BLOCKS, op, gpu)}, executed)
+    passes = where(_row_bytes(source.bytes, op) <= SOFTMAX_REGISTER_ROW, 1.0, 3.0)
+    return Tiling({source.name: _row_reread(source.bytes, passes, SOFTMAX_BLOCKS, op, gpu)})
 
 
 def _rows(op: Op) -> Number:

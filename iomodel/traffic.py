@@ -116,7 +116,7 @@ def _dram_reads(kernels: Sequence[Kernel], profile: Profile, warm: bool) -> list
     result: list[tuple[Number, Number]] = []
     for j, kernel in enumerate(replay):
         counted = j >= len(replay) - len(kernels)
-        from_dram: Number = 0.0
+        from_dram = profile["sustained.code_read"]
         for tensor in kernel.reads if counted else ():
             since = last_use.get(tensor.name)
             size = tensor.bytes

@@ -115,14 +115,14 @@ def parse_size(text: object, name: str, least: int = 1) -> float:
     return value
 
 
-def _three_digits(value: float) -> str:
+def three_digits(value: float) -> str:
     """Three significant digits without an exponent: 0.537, 5.37, 53.7, 537, 5370.
 
-    >>> [_three_digits(v) for v in (0.53687, 69.2563, 402.65, 999.7)]
+    >>> [three_digits(v) for v in (0.53687, 69.2563, 402.65, 999.7)]
     ['0.537', '69.3', '403', '1000']
     """
-    if value == 0:
-        return "0"
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "-"
     digits = 2 - math.floor(math.log10(abs(value)))
     rounded = round(value, digits)
     digits = max(0, 2 - math.floor(math.log10(abs(rounded))))
@@ -144,16 +144,49 @@ def show(value: float, unit: str) -> str:
     if unit == "s":
         for step, name in _SECONDS:
             if abs(value) >= step * 0.9995:
-                return f"{_three_digits(value / step)} {name}"
+                return f"{three_digits(value / step)} {name}"
         return "0 s" if value == 0 else f"{value:.3g} s"
     if unit in ("bytes", "bytes/s", "FLOP", "FLOP/s", "op/s", "Hz", "W"):
         base = {"bytes": "B", "bytes/s": "B/s"}.get(unit, unit)
         for step, prefix in _STEPS:
             if abs(value) >= step * 0.9995:
-                return f"{_three_digits(value / step)} {prefix}{base}"
-        return f"{_three_digits(value)} {base}"
+                return f"{three_digits(value / step)} {prefix}{base}"
+        return f"{three_digits(value)} {base}"
     if unit == "x":
-        return f"{_three_digits(value)}x" if value >= 0.01 else f"{value:.1e}x"
+        return f"{three_digits(value)}x" if value >= 0.01 else f"{value:.1e}x"
     if unit in ("", "1"):
         return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
-    return f"{_three_digits(value)} {unit}"
+    return f"{three_digits(value)} {unit}"
+
+
+#: Units whose prefix a whole column can share.
+_PREFIXED = {
+    "bytes": "B",
+    "bytes/s": "B/s",
+    "FLOP": "FLOP",
+    "FLOP/s": "FLOP/s",
+    "Hz": "Hz",
+    "W": "W",
+    "op/s": "op/s",
+}
+
+
+def common_step(values: list[float], unit: str) -> tuple[float, str] | None:
+    """The prefix that all values of a column can be shown with, as (step, unit with prefix).
+
+    None where the values are too far apart (below a thousandth of the step) or the unit takes none.
+
+    >>> common_step([69.3e9, 0.54e9], "bytes"), common_step([2e-3, 1e-7], "s")
+    ((1000000000.0, 'GB'), None)
+    """
+    sizes = [abs(v) for v in values if v and math.isfinite(v)]
+    if unit == "s":
+        steps = _SECONDS
+    elif unit in _PREFIXED:
+        steps = [(step, prefix + _PREFIXED[unit]) for step, prefix in _STEPS]
+    else:
+        return None
+    if not sizes:
+        return None
+    step, name = next(((s, n) for s, n in steps if max(sizes) >= s * 0.9995), steps[-1])
+    return (step, name) if min(sizes) >= step / 1000 else None

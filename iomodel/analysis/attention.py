@@ -80,7 +80,7 @@ def attention(
         return found
 
     results = compare(profiles, plans, sizes["launch"], sizes["l2"] == "warm", bounds=("io-lower-bound",))
-    notes += _theory_note(problem, profiles) + assumed_note(profiles)
+    notes += _theory_note(problem, profiles) + assumed_note(profiles, results)
     echoed = {**sizes, "gpu": [p.name for p in profiles]}
     return Analysis(
         "attention",
@@ -129,7 +129,7 @@ def _theory_note(a: Attention, profiles: list[Profile]) -> list[str]:
     elements = memory / (a.scores("s").bytes / a.scores("s").elements)
     regime = "M >= d^2: N^2 d^2/M" if elements >= a.head_dim**2 else "M < d^2: N^2 d/sqrt(M)"
     return [
-        f"Theta(N^2 d^2/M), M = {show(memory, 'bytes')} of shared memory: algorithm 1 moves "
+        f"Theta(N^2 d^2/M), M = {show(memory, 'bytes')} of shared memory ({profile.name}): algorithm 1 moves "
         f"{show(upper, 'bytes')} (constant 12, valid for d <= M <= N d); no exact kernel with only M on chip "
         f"moves less than order {show(lower, 'bytes')} ({regime})"
     ]

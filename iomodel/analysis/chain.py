@@ -87,7 +87,7 @@ def chain(
     title = f"{_summary(names)} on {'x'.join(_size(s) for s in sizes)}, {inputs['dtype']}"
     if inputs["train"]:
         title += ", training"
-    notes = [*_notes(results[0].estimate.kernels, results[1].estimate), *assumed_note(profiles)]
+    notes = [*_notes(results[0].estimate.kernels, results[1].estimate), *assumed_note(profiles, results)]
     return Analysis("chain", title, echoed, results, tuple(notes), {p.name: p for p in profiles})
 
 

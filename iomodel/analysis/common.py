@@ -11,6 +11,7 @@ from iomodel.duration import LAUNCHES
 from iomodel.errors import InputError
 from iomodel.parameters import Name, Text
 from iomodel.profile import Profile
+from iomodel.results import Result
 from iomodel.tensor import BITS
 from iomodel.tensor import dtype as canonical_dtype
 
@@ -43,17 +44,22 @@ def divides(divisor: Any, number: Any, divisor_name: str, number_name: str) -> N
         raise InputError(f"{divisor_name} ({divisor:.0f}) must divide {number_name} ({number:.0f})")
 
 
-def assumed_note(profiles: Sequence[Profile]) -> list[str]:
-    """A note for each GPU whose sustained constants come from its family."""
-    notes = []
+def assumed_note(profiles: Sequence[Profile], results: Sequence[Result]) -> list[str]:
+    """A note on the GPUs for which a result used sustained constants that were fitted on other GPUs."""
+    borrowing: dict[str, list[str]] = {}
     for profile in profiles:
-        families = {f for key, f in profile.assumed.items() if key.startswith("sustained.")}
-        if families:
-            names = " and ".join(sorted(families))
-            notes.append(
-                f"{profile.name}: expected times use constants of the {names} family, not measured on this GPU"
-            )
-    return notes
+        styles = {k.tiling.style for r in results if r.gpu == profile.name for k in r.plan.kernels}
+        lenders: set[str] = set()
+        for key in profile.assumed:
+            section, _, name = key.partition(".")
+            if section == "sustained" and (name.partition(".")[0] in styles or "." not in name):
+                lenders |= set(profile.values[key].fitted_on)
+        if lenders:
+            borrowing.setdefault(", ".join(sorted(lenders)), []).append(profile.name)
+    return [
+        f"{', '.join(names)}: not measured here in full; expected uses constants fitted on {lenders}"
+        for lenders, names in borrowing.items()
+    ]
 
 
 def tokens(value: Any) -> str:

@@ -63,7 +63,7 @@ def decode(
 
     results = compare(profiles, plans, inputs["launch"], inputs["l2"] == "warm")
     echoed = {**inputs, "gpu": [p.name for p in profiles]}
-    notes = assumed_note(profiles)
+    notes = assumed_note(profiles, results)
     return Analysis("decode", _title(problem), echoed, results, tuple(notes), {p.name: p for p in profiles})
 
 

@@ -94,7 +94,7 @@ def gemm(
     def plans(profile: Profile) -> list[tuple[str, Plan]]:
         tiling = matmul_tiling(product, profile)
         unfused = [Group("gemm", (product,), tiling), *(library_group(op, profile) for op in after)]
-        fused = [Group("gemm+" + "+".join(names) if names else "gemm", (product, *after), tiling)]
+        fused = [Group("+".join(["gemm", *names]), (product, *after), tiling, generated=bool(after))]
         return [
             ("unfused", assemble("unfused", unfused, (last,))),
             ("fused", assemble("fused", fused, (last,))),
@@ -107,7 +107,7 @@ def gemm(
         title += f", batch {tokens(b)}"
     if names:
         title += ", " + " + ".join(names)
-    notes = [*_bound_note(inputs, element, profiles), *assumed_note(profiles)]
+    notes = [*_bound_note(inputs, element, profiles), *assumed_note(profiles, results)]
     return Analysis("gemm", title, echoed, results, tuple(notes), {p.name: p for p in profiles})
 
 

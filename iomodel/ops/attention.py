@@ -216,7 +216,7 @@ VARIANTS: Mapping[str, Callable[[Attention, Blocks, Facts], list[Group]]] = {
 #: Query x key rows of the published kernels by head dim: FlashAttention 1 and 2 on sm_80, 3 on sm_90.
 KERNEL_BLOCKS: Mapping[str, tuple[tuple[float, Blocks], ...]] = {
     "fa1": ((64, Blocks(128, 256)), (128, Blocks(128, 128)), (256, Blocks(64, 64))),
-    "fa2": ((64, Blocks(128, 128)), (128, Blocks(128, 64)), (256, Blocks(128, 64))),
+    "fa2": ((64, Blocks(128, 128)), (128, Blocks(128, 64)), (256, Blocks(64, 64))),
     "fa3": ((64, Blocks(128, 128)), (128, Blocks(128, 128)), (256, Blocks(128, 80))),
 }
 
@@ -380,8 +380,8 @@ def _in_waves(
     a: Attention, blocks: Blocks, seen: Visits, style: str, gpu: Facts, times: float = 1.0
 ) -> dict[str, Number]:
     """Work that the SMs are held for: whole blocks, `start` more keys-tiles to begin and end each,
-    and the longest block, of which a share `tail` nothing overlaps. A grid smaller than the SMs
-    takes its longest block's time."""
+    and under a causal mask the longest block, of which a share `tail` nothing overlaps. A grid
+    smaller than the SMs takes its longest block's time."""
     executed = _executed(a, blocks, seen, times)
     if "sm.count" not in gpu:
         return executed
@@ -391,31 +391,34 @@ def _in_waves(
     heads = a.batch * a.heads
     all_blocks = heads * (seen.pairs * blocks.kv + start * ceil_div(a.q_len, blocks.q)) * tile
     longest = (seen.longest * blocks.kv + start) * tile * sms
-    executed[f"matmul:{a.compute}"] = maximum(all_blocks + gpu[f"sustained.{style}.tail"] * longest, longest)
+    tail = gpu[f"sustained.{style}.tail"] if a.causal else 0.0
+    executed[f"matmul:{a.compute}"] = maximum(all_blocks + tail * longest, longest)
     return executed
 
 
 def _flash_backward(a: Attention, blocks: Blocks, style: str, gpu: Facts) -> list[Group]:
-    """Backward in three kernels: row sums of dO x O, the main kernel (one block of K/V a thread
-    block, five products a visited pair with S recomputed), and dQ from fp32 sums to the dtype.
+    """Backward in four kernels: zeroed fp32 sums for dQ, row sums of dO x O, the main kernel (one
+    block of K/V a thread block, five products a visited pair with S recomputed), and dQ from its
+    fp32 sums to the dtype.
 
     Source: FlashAttention-2 (2024), algorithm 2.
     """
     if not a.backward:
         return []
     o, do, delta = a.queries("o"), a.queries("do"), a.rows("delta")
-    dq_sum = Tensor("dq_sum", a.queries("dq").shape, "fp32")
+    zeros = Tensor("dq_zeros", a.queries("dq").shape, "fp32")
+    dq_sum = Tensor("dq_sum", zeros.shape, "fp32")
     vector = {"vector:fp32": 2 * o.elements}
     row_sums = Op("rowsum", (o, do), (delta,), vector, "reduce")
     seen = _visits(a, blocks)
     heads = a.batch * a.heads
     row = a.head_dim * itemsize(a.dtype)
     q_rows = heads * seen.q_rows
-    reads = (a.queries("q"), a.keys("k"), a.keys("v"), do, a.rows("lse"), delta)
+    reads = (a.queries("q"), a.keys("k"), a.keys("v"), do, a.rows("lse"), delta, zeros)
     main = Op("attention_backward", reads, (dq_sum, a.keys("dk"), a.keys("dv")), {}, "matmul")
     rereads = {name: Reread(q_rows * row) for name in ("q", "do")}
     rereads |= {name: Reread(q_rows * 4) for name in ("lse", "delta")}
-    rereads["dq_sum"] = Reread(2 * q_rows * a.head_dim * 4)
+    rereads |= {name: Reread(q_rows * a.head_dim * 4) for name in ("dq_zeros", "dq_sum")}
     rereads |= {name: Reread(heads * a.touched_kv * row) for name in ("k", "v")}
     speed = head_dim_speed(a.head_dim, style, gpu) * gpu[f"sustained.{style}.backward"]
     executed = _in_waves(a, blocks, seen, style, gpu, 2.5)
@@ -424,6 +427,7 @@ def _flash_backward(a: Attention, blocks: Blocks, style: str, gpu: Facts) -> lis
     )
     convert = Op("cast", (dq_sum,), (a.queries("dq"),), {"vector:fp32": o.elements}, "pointwise")
     return [
+        Group("dq-zeros", (Op("zeros", (), (zeros,), {}),)),
         Group("rowsum", (row_sums,)),
         Group("backward", (_needed(a, main, 2.5),), tiling),
         Group("dq-cast", (convert,)),

@@ -17,7 +17,10 @@ def render(analysis: Analysis) -> str:
 
 def table_to_markdown(table: Table) -> str:
     """One table as a Markdown table; marked rows are bold."""
-    heads = [column.header for column in table.columns]
+    heads = [
+        f"{column.header}, {table.unit(c)}" if table.unit(c) else column.header
+        for c, column in enumerate(table.columns)
+    ]
     rules = ["---" if column.unit == "text" else "---:" for column in table.columns]
     lines = ["| " + " | ".join(heads) + " |", "| " + " | ".join(rules) + " |"]
     for index in range(len(table.rows)):

@@ -18,7 +18,7 @@ MOST_KERNELS = 16
 def render(analysis: Analysis) -> str:
     """Headline, tables and notes for a terminal as wide as this one."""
     width, colour = terminal()
-    parts = [_title(analysis, width), headline(analysis)]
+    parts = [_title(analysis, width), _wrap(headline(analysis), width)]
     parts += [table_to_text(table, width, colour) for table in tables(analysis)]
     parts.append("\n".join(_wrap(note, width) for note in analysis.notes))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -86,19 +86,19 @@ def _wrap(text: str, width: int) -> str:
 def table_to_text(table: Table, width: int, colour: bool = False) -> str:
     """One table as text: aligned columns, or a block of lines a row where it would not fit."""
     cells = [[table.cell(r, c) for c in range(len(table.columns))] for r in range(len(table.rows))]
-    widths = [
-        max(len(column.header), *(len(row[c]) for row in cells)) if cells else len(column.header)
-        for c, column in enumerate(table.columns)
-    ]
-    if sum(widths) + 2 * len(widths) > width:
+    heads = [(column.header, table.unit(c)) for c, column in enumerate(table.columns)]
+    widths = [max(len(part) for part in (*heads[c], *(row[c] for row in cells))) for c in range(len(heads))]
+    gap = next((g for g in (2, 1) if sum(widths) + g * (len(widths) - 1) + 2 <= width), 0)
+    if not gap:
         return _stacked(table, cells)
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    grid = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    grid = RichTable(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
+    units = any(unit for _, unit in heads)
     for index, column in enumerate(table.columns):
-        header = ("  " if index == 0 else "") + column.header
+        header = ("  " if index == 0 else "") + column.header + (f"\n{heads[index][1]}" if units else "")
         grid.add_column(Text(header), justify="left" if column.unit == "text" else "right", no_wrap=True)
     for index, row in enumerate(cells):
         mark = "> " if index in table.marked else "  "
@@ -119,8 +119,7 @@ def _stacked(table: Table, cells: list[list[str]]) -> str:
     for index, row in enumerate(cells):
         mark = "> " if index in table.marked else "  "
         lines = [mark + row[0]]
-        lines += [
-            f"    {column.header}: {value}" for column, value in zip(table.columns[1:], row[1:], strict=True)
-        ]
+        for c, column in enumerate(table.columns[1:], 1):
+            lines.append(f"    {column.header}: {row[c]} {table.unit(c)}".rstrip())
         blocks.append("\n".join(lines))
     return "\n".join(blocks)
