@@ -35,9 +35,10 @@ def configs_folder(kind: str) -> Path:
 
 def user_folders() -> list[Path]:
     """A user's own profiles: the folders in IOMODEL_CONFIGS, then the platform's config folder."""
-    listed = [Path(p).expanduser() for p in os.environ.get("IOMODEL_CONFIGS", "").split(os.pathsep) if p]
+    # os.path.expanduser leaves an unknown ~user as it is, where Path.expanduser raises.
+    listed = [Path(os.path.expanduser(p)) for p in os.environ.get("IOMODEL_CONFIGS", "").split(os.pathsep) if p]
     base = os.environ.get("XDG_CONFIG_HOME") or os.environ.get("APPDATA") or "~/.config"
-    return [*listed, Path(base).expanduser() / "iomodel" / "gpus"]
+    return [*listed, Path(os.path.expanduser(base)) / "iomodel" / "gpus"]
 
 
 def profile_files() -> dict[str, Path]:
@@ -65,17 +66,26 @@ def find_profiles(text: str) -> list[Profile]:
     found: dict[str, Profile] = {}
     for part in [p.strip() for p in text.split(",")]:
         if not part:
-            raise InputError(f"--gpu {text!r}: an empty name; write names joined by commas")
-        if any(c in part for c in "*?["):
-            names = [name for name in profile_files() if fnmatch.fnmatch(name, part)]
+            raise InputError(f"GPU {text!r}: an empty name; write names joined by commas")
+        if any(c in part for c in "*?[") and not is_path(part):
+            names = [name for name in profile_files() if fnmatch.fnmatch(name.lower(), part.lower())]
             if not names:
                 raise unknown("GPU", part, profile_files())
         else:
             names = [part]
         for name in names:
             profile = load_profile(name)
-            found.setdefault(profile.name, profile)
+            if found.setdefault(profile.name, profile) != profile:
+                raise InputError(
+                    f"GPU {text!r}: two different profiles are named {profile.name}; "
+                    f"change the name: line in {name}"
+                )
     return list(found.values())
+
+
+def is_path(text: str) -> bool:
+    """Whether a GPU is named by the path of a file, not by a name of the catalogue."""
+    return "/" in text or "\\" in text or text.lower().endswith((".yaml", ".yml", ".json"))
 
 
 def load_profile(name: str | Path) -> Profile:
@@ -85,21 +95,32 @@ def load_profile(name: str | Path) -> Profile:
     'h100-sxm'
     """
     text = str(name)
-    if "/" in text or "\\" in text or text.lower().endswith((".yaml", ".yml", ".json")):
-        return _read_profile(text)
-    shipped = configs_folder("gpus") / f"{text}.yaml"
-    if "IOMODEL_CONFIGS" not in os.environ and re.fullmatch(r"[\w.-]+", text) and shipped.is_file():
-        return _read_profile(str(shipped))
+    if is_path(text):
+        return _read_profile(text, _stamp(text))
+    if re.fullmatch(r"[\w.-]+", text):
+        for folder in [*user_folders(), configs_folder("gpus")]:
+            for file in (folder / f"{text}.yaml", folder / f"{text}.yml"):
+                if file.is_file():  # no need to list the folders
+                    return _read_profile(str(file), _stamp(file))
     files = profile_files()
     if text not in files:
         text = aliases().get(text.lower(), text.lower())
     if text not in files:
         raise unknown("GPU", name, [*files, *aliases()])
-    return _read_profile(str(files[text]))
+    return _read_profile(str(files[text]), _stamp(files[text]))
+
+
+def _stamp(path: str | Path) -> tuple[int, int]:
+    """What changes when a file is written: a profile edited while Python runs is read again."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return (0, 0)  # reading it says what is wrong
+    return (status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=256)
-def _read_profile(path: str) -> Profile:
+def _read_profile(path: str, stamp: tuple[int, int]) -> Profile:
     document = read_yaml(path)
     data = document.data
     document.check_keys((), data, TOP_KEYS, "profile key")
@@ -148,11 +169,18 @@ def _families(architecture: str, document: Document) -> list[tuple[str, dict[str
         if not re.fullmatch(r"[\w.-]+", str(name)) or not file.is_file():
             known = [f.stem for f in folder.glob("*.yaml")]
             raise unknown("architecture", name, known, document.where("architecture"))
-        family = read_yaml(file)
-        family.check_keys((), family.data, FAMILY_KEYS, "family key")
-        chain.append((name, read_values(family, family.data)))
-        name = family.data.get("like")
+        values, like = _read_family(str(file), _stamp(file))
+        chain.append((name, values))
+        name = like
     return chain
+
+
+@lru_cache(maxsize=256)
+def _read_family(path: str, stamp: tuple[int, int]) -> tuple[dict[str, Value], Any]:
+    """A family's values and which family it is like; many profiles share one."""
+    family = read_yaml(path)
+    family.check_keys((), family.data, FAMILY_KEYS, "family key")
+    return read_values(family, family.data), family.data.get("like")
 
 
 def read_values(document: Document, data: dict[str, Any]) -> dict[str, Value]:

@@ -22,8 +22,8 @@ class Facts(Protocol):
 def ramp(filled: Number, low: Number, high: Number) -> Number:
     """0 up to `low`, 1 from `high`, straight between.
 
-    >>> ramp(0.4, 0.3, 0.5) == 0.5, ramp(2.0, 0.3, 0.5)
-    (True, 1.0)
+    >>> ramp(1.5, 1.0, 2.0), ramp(3.0, 1.0, 2.0)
+    (0.5, 1.0)
     """
     return clip((filled - low) / (high - low), 0.0, 1.0)
 
