@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: Longer lists of known names are cut to those that are close.
+LONGEST_LIST = 40
+
 
 class IomodelError(Exception):
     """Base of every error that iomodel raises on purpose; its text is one line."""
@@ -35,6 +38,9 @@ def unknown(kind: str, name: object, known: Iterable[str], where: str = "") -> I
     text = str(name)
     close = difflib.get_close_matches(text.lower(), choices, n=1, cutoff=0.5)
     shown = text if len(text) <= 60 else text[:57] + "..."
+    if len(choices) > LONGEST_LIST:
+        near = difflib.get_close_matches(text.lower(), choices, n=8, cutoff=0.3)
+        choices = [*(near or choices[:8]), f"... {len(choices)} in all"]
     place = f"{where}: " if where else ""
     hint = f", did you mean '{close[0]}'?" if close else "."
     return InputError(f"{place}unknown {kind} {shown!r}{hint} known: {', '.join(choices)}")

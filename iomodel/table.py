@@ -304,13 +304,11 @@ def plain(value: Any) -> Any:
 #: Columns of a case's row that a person wants to see, with their units.
 CASE_COLUMNS = {
     "variant": ("variant", "text"),
-    "bytes_compulsory": ("compulsory", "bytes"),
     "bytes_dram_read": ("DRAM read", "bytes"),
-    "bytes_dram_write": ("DRAM write", "bytes"),
     "seconds_roofline": ("roofline", "s"),
     "seconds_expected": ("expected", "s"),
     "bound": ("bound", "text"),
-    "speedup": ("speedup", "x"),
+    "speedup": ("gain", "x"),
 }
 
 
@@ -320,6 +318,6 @@ def rows_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     if len({row["gpu"] for row in rows}) > 1:
         own.append("gpu")
     columns = [Column(name) for name in own] + [Column(*shown) for shown in CASE_COLUMNS.values()]
-    body = tuple(tuple(row[name] for name in (*own, *CASE_COLUMNS)) for row in rows)
+    body = tuple(tuple(short(row[n]) if n == "bound" else row[n] for n in (*own, *CASE_COLUMNS)) for row in rows)
     marked = frozenset(i for i, row in enumerate(rows) if row["recommended"])
     return Table(tuple(columns), body, marked)

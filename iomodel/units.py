@@ -30,7 +30,7 @@ DIMENSIONS: dict[str, tuple[tuple[str, ...], dict[str, int | float]]] = {
 }
 
 _QUANTITY = re.compile(r"^([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/]*)$")
-_SIZE = re.compile(r"^((?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+]?\d+)?)\s*(Ki|Mi|Gi|Ti|[kKMGBT])?$", re.ASCII)
+_SIZE = re.compile(r"^(-?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+]?\d+)?)\s*(Ki|Mi|Gi|Ti|[kKMGBT])?$", re.ASCII)
 
 #: Suffixes of sizes: k is 1024 because sequence lengths are said that way; the rest are decimal.
 SIZE_SUFFIXES = {"": 1, "k": 1024, "K": 1024, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12}

@@ -97,8 +97,10 @@ def _blocks(
 ) -> Blocks:
     if "sm.shared_memory" not in profile:
         return Blocks(q or 128, kv or 128)
-    blocks = choose_blocks(problem, name, profile["sm.shared_memory"], q, kv)
-    if not is_array(problem.q_len) and blocks.q > problem.q_len:
+    longest = None if is_array(problem.q_len) else problem.q_len
+    fitting = q if longest is None or q is None else min(q, longest)
+    blocks = choose_blocks(problem, name, profile["sm.shared_memory"], fitting, kv)
+    if longest is not None and (blocks.q > longest or fitting != q):
         if q is not None:
             notes.append(
                 f"block-q {q:.0f} is above seq {problem.q_len:.0f}: a tile of {problem.q_len:.0f} rows is used"

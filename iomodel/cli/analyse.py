@@ -48,7 +48,7 @@ def analysing_command(name: str, command: Command) -> Callable[..., int]:
                 metavar="FILE.csv",
             ),
         ),
-        _plain("format_", str, typer.Option("table", "--format", help=", ".join(FORMATS) + ".")),
+        _plain("format_", str, typer.Option("table", "--format", help=", ".join(FORMATS) + ".", metavar="NAME")),
         _plain(
             "output",
             str,
@@ -116,12 +116,15 @@ def _run(name: str, command: Command, analyse: Callable[..., Analysis], options:
             what = f"{parameter.name} (or --ops N)" if parameter.name == command.arguments else parameter.option
             raise InputError(f"{name} needs {what}; see iomodel {name} --help")
     analysis = call(**given)
-    write_out(renderer(shown_as)(analysis), output)
+    failed: list[str] = []
     if asserts:
-        from iomodel.cli.asserting import check
+        from iomodel.cli.asserting import false_assertions
 
-        return check(asserts, analysis)
-    return 0
+        failed = false_assertions(asserts, analysis)
+    write_out(renderer(shown_as)(analysis), output)
+    for text in failed:
+        typer.echo(f"iomodel: assertion is false: {text}", err=True)
+    return 3 if failed else 0
 
 
 def _call(analyse: Callable[..., Analysis], overrides: list[tuple[str, float]], **given: Any) -> Analysis:

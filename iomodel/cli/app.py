@@ -42,6 +42,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
+    arguments = arguments or ["--help"]
     command = typer.main.get_command(build(arguments))
     try:
         result = command.main(args=arguments, prog_name="iomodel", standalone_mode=False)
@@ -57,8 +58,6 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _usage(error: Any, message: str, arguments: list[str]) -> int:
-    if not arguments:
-        return 2  # the help text has been shown
     if "No such command" in message:
         from iomodel.errors import unknown
 
@@ -85,7 +84,6 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         name="iomodel",
         help="How many bytes must cross HBM, how many will, how long that takes, what binds, what fusing saves.",
-        no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},

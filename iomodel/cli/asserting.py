@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from iomodel.expression import evaluate
@@ -10,17 +9,14 @@ from iomodel.results import Analysis
 from iomodel.table import flatten, plain
 
 
-def check(assertions: list[str], analysis: Analysis) -> int:
-    """Exit code: 0 if every assertion holds on every GPU, 3 if one is false."""
-    code = 0
+def false_assertions(assertions: list[str], analysis: Analysis) -> list[str]:
+    """The assertions that do not hold, each with the GPU where several are compared."""
+    failed = []
     for gpu in analysis.profiles:
         names: dict[str, Any] = {}
         for row in flatten(analysis):
             if row["gpu"] == gpu:
                 names |= {f"{row['variant']}.{key}": plain(value) for key, value in row.items()}
-        for text in assertions:
-            if not evaluate(text, names):
-                place = f" on {gpu}" if len(analysis.profiles) > 1 else ""
-                print(f"iomodel: assertion is false{place}: {text}", file=sys.stderr)  # noqa: T201
-                code = 3
-    return code
+        place = f" (on {gpu})" if len(analysis.profiles) > 1 else ""
+        failed += [f"{text}{place}" for text in assertions if not evaluate(text, names)]
+    return failed
