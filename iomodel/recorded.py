@@ -162,6 +162,7 @@ def _attention(row: Measured, gpu: Profile, launch: str, l2: str) -> Result | No
         head_dim=p.get("d", p.get("head_dim")),
         causal=p.get("causal", True),
         backward=row.family == "attention_fwd_bwd",
+        kernel_only=row.family == "attention",
         dtype=p["dtype"],
         gpu=gpu,
         launch=launch,

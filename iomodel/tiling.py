@@ -88,11 +88,12 @@ def _occupancy(warps: Number, gpu: Facts) -> Number:
 TILES = ((256.0, 128.0), (128.0, 256.0), (128.0, 128.0), (128.0, 64.0), (64.0, 128.0), (64.0, 64.0))
 
 
-def matmul_tiling(op: Op, gpu: Facts) -> Tiling:
+def matmul_tiling(op: Op, gpu: Facts, quantize: bool = True) -> Tiling:
     """Tiles of a matrix product [batch, m, k] @ [batch, k, n]: what is read again, and how long the SMs are held.
 
     Asked of L2: A once per tile column, B once per tile row, of tiles `tile_m` x `tile_n` (of the
-    blocks that share panels, where a GPU multicasts them).
+    blocks that share panels, where a GPU multicasts them). `quantize`: engines call an 8-bit product
+    with 16-bit activations, and the kernel that quantises A is timed with it.
     """
     a, b = op.reads
     out = op.writes[0]
@@ -108,7 +109,7 @@ def matmul_tiling(op: Op, gpu: Facts) -> Tiling:
     if "sm.count" in gpu:
         resource = next(iter(op.work))
         executed = {resource: _tile_flops(m, n, k, batch, a.bytes / a.elements, out.bytes, resource, gpu)}
-        if a.dtype in ("fp8", "int8", "mxfp8"):
+        if quantize and a.dtype in ("fp8", "int8", "mxfp8"):
             rounds = ceil_div(m * batch, 2.0 * gpu["sm.count"])
             fixed |= {"matmul.quantize": 1.0, "matmul.quantize_row": rounds, "matmul.quantize_element": rounds * k}
     return Tiling(rereads, executed, "matmul", fixed)

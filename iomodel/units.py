@@ -138,6 +138,8 @@ def show(value: float, unit: str) -> str:
 
     >>> show(69.2563e9, "bytes"), show(40.06e-6, "s"), show(3.35e12, "bytes/s"), show(295.3, "FLOP/B")
     ('69.3 GB', '40.1 us', '3.35 TB/s', '295 FLOP/B')
+    >>> show(232448.0, "binary")  # capacities of caches and scratch memory are said in powers of two
+    '227 KiB'
     """
     if isinstance(value, float) and not math.isfinite(value):
         return "-"
@@ -146,6 +148,11 @@ def show(value: float, unit: str) -> str:
             if abs(value) >= step * 0.9995:
                 return f"{three_digits(value / step)} {name}"
         return "0 s" if value == 0 else f"{value:.3g} s"
+    if unit == "binary":
+        for prefix, step in reversed(BINARY.items()):
+            if value >= step:
+                return f"{three_digits(value / step)} {prefix}B"
+        return f"{three_digits(value)} B"
     if unit in ("bytes", "bytes/s", "FLOP", "FLOP/s", "op/s", "Hz", "W"):
         base = {"bytes": "B", "bytes/s": "B/s"}.get(unit, unit)
         for step, prefix in _STEPS:

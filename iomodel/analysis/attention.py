@@ -11,7 +11,7 @@ from iomodel.ops.attention import VARIANTS, Attention, Blocks, choose_blocks, ou
 from iomodel.parameters import Flag, Real, Size, parse_arguments
 from iomodel.plan import assemble
 from iomodel.profile import Profile
-from iomodel.results import Analysis, compare
+from iomodel.results import Analysis, Result, compare
 from iomodel.tensor import MATMUL_AS
 from iomodel.units import show
 
@@ -28,6 +28,7 @@ def attention(
     mask: Annotated[bool, Flag("an additive [seq, kv-seq] mask is read")] = False,
     dropout: Annotated[float, Real("dropout probability")] = 0.0,
     backward: Annotated[bool, Flag("forward and backward pass")] = False,
+    kernel_only: Annotated[bool, Flag("time the kernel alone, without copying K and V to a cache")] = False,
     block_q: Annotated[float | None, Size("query rows of a tile", loop=True)] = None,
     block_kv: Annotated[float | None, Size("key rows of a tile", loop=True)] = None,
     dtype: Annotated[str, DTYPE] = "bf16",
@@ -66,6 +67,7 @@ def attention(
         mask=sizes["mask"],
         dropout=sizes["dropout"] > 0,
         backward=sizes["backward"],
+        append=not (sizes["kernel_only"] or sizes["backward"]),
     )
     notes: list[str] = []
 
@@ -80,7 +82,7 @@ def attention(
         return found
 
     results = compare(profiles, plans, sizes["launch"], sizes["l2"] == "warm", bounds=("io-lower-bound",))
-    notes += _theory_note(problem, profiles) + assumed_note(profiles, results)
+    notes += _append_note(results) + _theory_note(problem, profiles) + assumed_note(profiles, results)
     echoed = {**sizes, "gpu": [p.name for p in profiles]}
     return Analysis(
         "attention",
@@ -122,6 +124,19 @@ def _title(a: Attention) -> str:
     return ", ".join([length, heads, f"d {a.head_dim:.0f}", a.dtype, f"batch {tokens(a.batch)}", *flags])
 
 
+def _append_note(results: tuple[Result, ...]) -> list[str]:
+    """Says how much of the expected time is the engine's copy of K and V, where that shows."""
+    for result in results:
+        seconds = result.estimate.seconds
+        copying = seconds.expected_by_resource.get("kv_append", 0.0)
+        if result.recommended is True and not is_array(copying) and copying > 0.01 * seconds.expected:
+            return [
+                f"{result.variant} expected includes {show(copying, 's')} for copying new K and V to the cache, "
+                "as serving engines time it; --kernel-only leaves it out"
+            ]
+    return []
+
+
 def _theory_note(a: Attention, profiles: list[Profile]) -> list[str]:
     profile = profiles[0]
     if "sm.shared_memory" not in profile or any(is_array(x) for x in (a.q_len, a.kv_len, a.batch, a.heads)):
@@ -131,7 +146,7 @@ def _theory_note(a: Attention, profiles: list[Profile]) -> list[str]:
     elements = memory / (a.scores("s").bytes / a.scores("s").elements)
     regime = "M >= d^2: N^2 d^2/M" if elements >= a.head_dim**2 else "M < d^2: N^2 d/sqrt(M)"
     return [
-        f"Theta(N^2 d^2/M), M = {show(memory, 'bytes')} of shared memory ({profile.name}): algorithm 1 moves "
+        f"Theta(N^2 d^2/M), M = {show(memory, 'binary')} of shared memory ({profile.name}): algorithm 1 moves "
         f"{show(upper, 'bytes')} (constant 12, valid for d <= M <= N d); no exact kernel with only M on chip "
         f"moves less than order {show(lower, 'bytes')} ({regime})"
     ]

@@ -12,10 +12,10 @@ from iomodel.kernel import Group, Plan
 from iomodel.op import Op
 from iomodel.ops.matmul import io_lower_bound, matmul
 from iomodel.ops.pointwise import pointwise
-from iomodel.parameters import Name, Size, Text, parse_arguments
+from iomodel.parameters import Flag, Name, Size, Text, parse_arguments
 from iomodel.plan import assemble
 from iomodel.profile import Profile
-from iomodel.results import Analysis, compare
+from iomodel.results import Analysis, Result, compare
 from iomodel.tensor import BITS, MATMUL_AS, Tensor, itemsize
 from iomodel.tensor import dtype as canonical_dtype
 from iomodel.tiling import library_group, matmul_tiling
@@ -45,6 +45,7 @@ def gemm(
     batch: Annotated[Number, Size("independent products")] = 1,
     epilogue: Annotated[str, Text("ops on C, joined by commas: bias,gelu")] = "",
     out_dtype: Annotated[str | None, Name("element type of C", lambda: BITS, canonical_dtype)] = None,
+    kernel_only: Annotated[bool, Flag("8-bit: time the product alone, without quantising A")] = False,
     dtype: Annotated[str, DTYPE] = "bf16",
     gpu: Annotated[Gpus, GPU] = "h100-sxm",
     launch: Annotated[str, LAUNCH] = "eager",
@@ -67,6 +68,7 @@ def gemm(
             "k": k,
             "batch": batch,
             "out_dtype": out_dtype,
+            "kernel_only": kernel_only,
             "dtype": dtype,
             "launch": launch,
             "l2": l2,
@@ -92,7 +94,7 @@ def gemm(
     last = after[-1].writes[0].name if after else "c"
 
     def plans(profile: Profile) -> list[tuple[str, Plan]]:
-        tiling = matmul_tiling(product, profile)
+        tiling = matmul_tiling(product, profile, quantize=not inputs["kernel_only"])
         unfused = [Group("gemm", (product,), tiling), *(library_group(op, profile) for op in after)]
         fused = [Group("+".join(["gemm", *names]), (product, *after), tiling, generated=bool(after))]
         return [
@@ -107,7 +109,7 @@ def gemm(
         title += f", batch {tokens(b)}"
     if names:
         title += ", " + " + ".join(names)
-    notes = [*_bound_note(inputs, element, profiles), *assumed_note(profiles, results)]
+    notes = [*_quantize_note(results), *_bound_note(inputs, element, profiles), *assumed_note(profiles, results)]
     return Analysis("gemm", title, echoed, results, tuple(notes), {p.name: p for p in profiles})
 
 
@@ -125,6 +127,17 @@ def _epilogue(names: list[str], c: Tensor) -> list[Op]:
     return ops
 
 
+def _quantize_note(results: tuple[Result, ...]) -> list[str]:
+    """Says how much of the expected time quantises A."""
+    spent = results[0].estimate.seconds.expected_by_resource.get("quantize", 0.0)
+    if is_array(spent) or spent == 0:
+        return []
+    return [
+        f"expected includes {show(spent, 's')} for quantising A, as serving engines call an 8-bit product; "
+        "--kernel-only leaves it out"
+    ]
+
+
 def _bound_note(inputs: dict[str, Any], element: str, profiles: list[Profile]) -> list[str]:
     sizes = [inputs[name] for name in ("m", "n", "k", "batch")]
     profile = profiles[0]
@@ -133,7 +146,7 @@ def _bound_note(inputs: dict[str, Any], element: str, profiles: list[Profile]) -
     m, n, k, batch = sizes
     width = itemsize(element)
     texts = []
-    for key, name in (("sm.shared_memory", "one SM's shared memory"), ("memory.l2", "L2")):
+    for key, between in (("sm.shared_memory", "L2 and the SMs"), ("memory.l2", "DRAM and L2")):
         moved = batch * io_lower_bound(m, n, k, profile[key] / width) * width
-        texts.append(f"{show(moved, 'bytes')} through {name} ({show(profile[key], 'bytes')})")
-    return ["2mnk/sqrt(M): no schedule moves less than " + ", or ".join(texts)]
+        texts.append(f"{show(moved, 'bytes')} between {between} ({show(profile[key], 'binary')})")
+    return [f"2mnk/sqrt(M), the least that must move into a memory of M: {', '.join(texts)}"]

@@ -52,6 +52,7 @@ class Attention:
     mask: bool = False
     dropout: bool = False
     backward: bool = False
+    append: bool = True  # serving: new K and V are copied to a cache, and timed with the kernel
     touched_kv: Number = field(init=False)
 
     def __post_init__(self) -> None:
@@ -247,7 +248,7 @@ def choose_blocks(
             need = shared_memory_need(a, variant, Blocks(q, kv))
             raise InputError(
                 f"{variant}: blocks of {q:.0f} x {kv:.0f} rows at head-dim {a.head_dim:.0f} {a.dtype} need "
-                f"{show(need, 'bytes')} of shared memory, this GPU has {show(shared_memory, 'bytes')} a block; "
+                f"{show(need, 'binary')} of shared memory, this GPU has {show(shared_memory, 'binary')} a block; "
                 f"use smaller --block-q and --block-kv or a smaller head-dim"
             )
     return Blocks(float(q), float(kv))
@@ -310,7 +311,9 @@ def _flash_forward(a: Attention, blocks: Blocks, style: str, gpu: Facts) -> Grou
     if a.mask:
         mask_bytes = heads * seen.pairs * (blocks.q * blocks.kv) * itemsize(a.dtype)
         rereads["mask"] = Reread(mask_bytes)
-    fixed = {f"{style}.floor": 1.0, f"{style}.append": 4 * kv}
+    fixed = {f"{style}.floor": 1.0}
+    if a.append:
+        fixed[f"{style}.append"] = 4 * kv  # K and V, read and written
     executed = _in_waves(a, blocks, seen, style, gpu)
     tiling = Tiling(
         rereads,
