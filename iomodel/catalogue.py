@@ -52,9 +52,14 @@ def profile_files() -> dict[str, Path]:
 
 
 def aliases() -> dict[str, str]:
-    """alias -> profile name, read from the head of each file without parsing it whole."""
+    """alias -> profile name, read from the head of each file without parsing it whole.
+
+    Aliases of a shipped profile also lead to a user's file of the same name.
+    """
     found: dict[str, str] = {}
-    for name, file in profile_files().items():
+    files = profile_files()
+    shadowed = [(f.stem, f) for f in sorted(configs_folder("gpus").glob("*.yaml")) if files[f.stem] != f]
+    for name, file in [*files.items(), *shadowed]:
         heads = dict(_HEAD.findall(read_text(file)))
         for alias in re.findall(r"[^\s,\[\]]+", heads.get("aliases", "")):
             found.setdefault(alias.strip("'\""), name)

@@ -8,29 +8,49 @@ from typing import Any
 from iomodel.arrays import Number
 from iomodel.catalogue import configs_folder, load_profile, profile_files
 from iomodel.errors import InputError, unknown
-from iomodel.newprofile import quantity
 from iomodel.profile import SCHEMA, SUSTAINED, Profile
 from iomodel.table import Column, Table
+from iomodel.tensor import BITS, MATMUL_AS
 from iomodel.tensor import dtype as canonical_dtype
 from iomodel.units import parse_quantity, show
 
 #: Memory levels by role -> the profile key of their bandwidth, and the key that has the vendor's name.
 LEVELS = {"dram": ("memory.hbm", "memory.hbm"), "l2": ("memory.l2_bandwidth", "memory.l2")}
+ROLES = {"dram": "DRAM", "l2": "L2"}
 
 #: dtypes of the list, unless one is asked for.
 LISTED = ("bf16", "fp8", "fp4")
 
-#: What `--sort` takes besides a dtype -> profile key.
-SORTS = {key.partition(".")[2]: key for key in SCHEMA if key.partition(".")[0] in ("memory", "sm", "board")}
+#: dtypes that units multiply; the others only lie in memory.
+MULTIPLIED = [d for d in BITS if d not in MATMUL_AS and d not in ("int64", "int32", "uint8", "bool")]
 
-#: Keys of a flat record, as `--set` takes them, and the SI value behind each.
-FACTS = {key.partition(".")[2]: key for key in SCHEMA if not key.startswith("launch.")}
+#: Keys of a flat record, as `--set` takes them -> profile key.
+FACTS = {
+    name: f"{section}.{name}"
+    for wanted in ("memory", "compute", "sm", "board")
+    for section, _, name in (key.partition(".") for key in SCHEMA)
+    if section == wanted and (not name.startswith("matmul:") or name.removeprefix("matmul:") in MULTIPLIED)
+}
 
+#: What `--sort` takes besides a dtype, `name`, `vendor` and `ridge` -> profile key.
+SORTS = {name: key for name, key in FACTS.items() if not key.startswith("compute.")}
+
+#: Units of a comparison's rows: one for a quantity, so that rows compare by eye. Caches are powers of two.
 _UNITS = {"bytes/s": ("GB/s", 1e9), "bytes": ("GB", 1e9), "FLOP/s": ("TFLOP/s", 1e12), "Hz": ("MHz", 1e6)}
-_UNITS |= {"W": ("W", 1.0), "FLOP": ("FLOP", 1.0), "1": ("", 1.0)}
-
-#: Capacities of on-chip memory are powers of two.
+_UNITS |= {"W": ("W", 1.0), "FLOP": ("", 1.0), "1": ("", 1.0)}
 _BINARY = {"memory.l2": ("MiB", 2.0**20), "sm.shared_memory": ("KiB", 2.0**10), "sm.registers": ("KiB", 2.0**10)}
+
+#: Units of a single value, the first that makes it at least one.
+_STEPS = {
+    "bytes/s": [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("B/s", 1.0)],
+    "bytes": [("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)],
+    "FLOP/s": [("TFLOP/s", 1e12)],
+    "Hz": [("GHz", 1e9), ("MHz", 1e6), ("Hz", 1.0)],
+    "s": [("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)],
+    "W": [("W", 1.0)],
+    "FLOP": [("FLOP", 1.0)],
+    "1": [("", 1.0)],
+}
 
 
 def catalogue() -> tuple[dict[str, Profile], frozenset[str]]:
@@ -49,11 +69,12 @@ def select(
     sort: str | None = None,
 ) -> dict[str, Profile]:
     """The profiles that pass every filter, in the order of `sort`: largest first, names from a to z."""
-    order = _order(sort or "name", dtype)
+    dtype = None if dtype is None else canonical_dtype(dtype, "--dtype")
+    order = _order(sort or "name", dtype or "bf16")
     found = dict(profiles)
     if vendor is not None:
-        known = sorted({p.vendor for p in profiles.values()})
-        if vendor.lower() not in [v.lower() for v in known]:
+        known = {p.vendor.lower() for p in profiles.values() if p.vendor}
+        if vendor.lower() not in known:
             raise unknown("vendor", vendor, known, "--vendor")
         found = {name: p for name, p in found.items() if p.vendor.lower() == vendor.lower()}
     if min_capacity is not None:
@@ -63,29 +84,27 @@ def select(
             raise InputError(f"--min-capacity: {error}") from None
         found = {n: p for n, p in found.items() if "memory.capacity" in p and p["memory.capacity"] >= least}
     if dtype is not None:
-        wanted = f"matmul:{canonical_dtype(dtype, '--dtype')}"
-        found = {name: p for name, p in found.items() if p.has_rate(wanted)}
+        found = {name: p for name, p in found.items() if p.has_rate(f"matmul:{dtype}")}
     return dict(sorted(found.items(), key=lambda item: order(*item)))
 
 
-def _order(sort: str, dtype: str | None) -> Callable[[str, Profile], tuple[Any, ...]]:
+def _order(sort: str, dtype: str) -> Callable[[str, Profile], tuple[Any, ...]]:
     """A key for `sorted`; profiles without the value come last."""
 
     def largest(name: str, amount: Number | None) -> tuple[Any, ...]:
         return (amount is None, -float(amount or 0), name)
 
-    rates = [key.partition(":")[2] for key in SCHEMA if key.startswith("compute.matmul:")]
-    if sort in rates:
+    if sort in MULTIPLIED:
         return lambda name, profile: largest(name, _rate(profile, sort))
     if sort in SORTS:
         return lambda name, profile: largest(name, _amount(profile, SORTS[sort]))
     if sort == "ridge":
-        return lambda name, profile: largest(name, _ridge(profile, dtype or "bf16"))
+        return lambda name, profile: largest(name, _ridge(profile, dtype))
     if sort == "vendor":
         return lambda name, profile: (profile.vendor.lower(), name)
     if sort == "name":
         return lambda name, profile: (name,)
-    raise unknown("order", sort, ["name", "vendor", "ridge", *SORTS, *rates], "--sort")
+    raise unknown("order", sort, ["name", "vendor", "ridge", *SORTS, *MULTIPLIED], "--sort")
 
 
 def list_table(
@@ -139,7 +158,7 @@ def list_records(profiles: Mapping[str, Profile]) -> list[dict[str, Any]]:
 
 
 def ridge_points(profile: Profile) -> dict[str, dict[str, Number]]:
-    """level -> compute resource (`matmul:bf16`, `vector:fp32`) -> FLOP/B; levels without a bandwidth are left out."""
+    """level -> compute resource (`matmul:bf16`, `vector:fp32`) -> FLOP/B, of levels with a known bandwidth."""
     resources = [key.partition(".")[2] for key in profile.values if key.startswith("compute.")]
     return {
         level: {resource: profile.rate(resource) / profile.rate(level) for resource in resources}
@@ -151,17 +170,22 @@ def ridge_points(profile: Profile) -> dict[str, dict[str, Number]]:
 def ridge_table(profile: Profile) -> Table:
     """Ridge points, a row a compute resource, a column a memory level."""
     points = ridge_points(profile)
-    columns = [Column("ridge points"), Column("rate")]
-    shown = []
-    for level, values in points.items():
-        bandwidth, named = LEVELS[level]
-        called = (profile.values[named].called if named in profile else "") or {"dram": "DRAM", "l2": "L2"}[level]
-        header = f"{called}, {show(profile[bandwidth], 'bytes/s')}"
-        columns.append(Column(header))
-        shown.append(_aligned([_ridge_text(value) for value in values.values()], len(header)))
+    columns = [Column("FLOP/B"), Column("TFLOP/s", "1"), *(Column(ROLES[level]) for level in points)]
+    shown = [_aligned([_ridge_text(v) for v in values.values()], 5) for values in points.values()]
     resources = list(points["dram"])
-    rates = _aligned([quantity(profile.rate(r), "FLOP/s") for r in resources])
+    rates = [_scaled(profile.rate(r), 1e12) for r in resources]
     return Table(tuple(columns), tuple(zip(resources, rates, *shown, strict=True)))
+
+
+def ridge_legend(profile: Profile) -> str:
+    """What ridge points are, and the memory levels that they are of."""
+    levels = []
+    for level, (bandwidth, named) in LEVELS.items():
+        if bandwidth in profile:
+            called = profile.values[named].called if named in profile else ""
+            inside = ", ".join(t for t in (called, amount_text(profile[bandwidth], "bytes/s")) if t)
+            levels.append(f"{ROLES[level]} ({inside})")
+    return f"ridge points: work per byte at which compute takes as long as {' or '.join(levels)}"
 
 
 def value_records(profiles: Sequence[Profile]) -> list[dict[str, Any]]:
@@ -214,9 +238,9 @@ def values_table(profile: Profile) -> Table:
     columns = (Column("value"), Column("amount"), Column("from"), Column("source"), Column("note"))
     rows = []
     for key, value in profile.values.items():
-        note = "; ".join(text for text in (value.called, value.note or meaning(key)) if text)
+        note = "; ".join(text for text in (value.called, one_line(value.note or meaning(key))) if text)
         family = f"{profile.assumed[key]} family" if key in profile.assumed else "own"
-        rows.append((key, quantity(float(value.amount), value.dimension), family, value.source, note))
+        rows.append((key, value_text(profile, key), family, one_line(value.source), note))
     return Table(columns, tuple(rows))
 
 
@@ -226,58 +250,75 @@ def meaning(key: str) -> str:
     return SUSTAINED[name][1] if section == "sustained" else ""
 
 
+def one_line(text: str) -> str:
+    """Text without line ends."""
+    return " ".join(text.split())
+
+
+def amount_text(amount: Number, dimension: str) -> str:
+    """An amount with the digits that people write: six at most, where `show` gives three.
+
+    >>> amount_text(989.4e12, "FLOP/s"), amount_text(52428800, "bytes"), amount_text(2.11e-9, "s")
+    ('989.4 TFLOP/s', '50 MiB', '2.11 ns')
+    """
+    value = float(amount)
+    steps = _STEPS[dimension]
+    if dimension == "bytes" and value % 1e9:
+        steps = [
+            *((unit, step) for unit, step in (("MiB", 2.0**20), ("KiB", 2.0**10)) if not value % step),
+            *steps,
+        ]
+    unit, step = next(((unit, step) for unit, step in steps if value >= step), steps[-1])
+    return f"{value / step:.6g} {unit}".strip()
+
+
+def value_text(profile: Profile, key: str) -> str:
+    """A value of a profile with its unit; operations on whole numbers are not floating-point ones."""
+    text = amount_text(profile[key], profile.values[key].dimension)
+    return text.replace("FLOP/s", "OP/s") if key.endswith((":int8", ":int4")) else text
+
+
 def comparison_table(profiles: Sequence[Profile]) -> Table:
     """A row a quantity, a column a profile: the value, and its ratio to the first profile's."""
-    quantities = [key for key in SCHEMA if not key.startswith("launch.")]
-    labels: list[str] = []
-    lines: list[list[Number | None]] = []
-    for key in quantities:
-        if any(key in profile for profile in profiles):
-            unit, step = _unit(key)
-            labels.append(f"{_label(key)} {unit}".strip())
-            lines.append([_scaled(_amount(profile, key), step) for profile in profiles])
-    for level, dtypes in _shared_ridges(profiles).items():
-        for dtype in dtypes:
-            labels.append(f"ridge {dtype} {level}")
-            lines.append([_ridge(profile, dtype, level) for profile in profiles])
-    columns = [Column("against the first"), *(Column(profile.name) for profile in profiles)]
-    cells = [[_figure(value) for value in column] for column in zip(*lines, strict=True)]
-    body = [_aligned(cells[0], len(profiles[0].name))]
+    lines: dict[str, list[Number | None]] = {}
+    for key in FACTS.values():
+        unit, step = _BINARY.get(key) or _UNITS[SCHEMA[key]]
+        unit = "TOP/s" if key.endswith((":int8", ":int4")) else unit
+        lines[f"{_label(key)} {unit}".strip()] = [_scaled(_amount(profile, key), step) for profile in profiles]
+    for level in LEVELS:
+        for dtype in MULTIPLIED:
+            own = [profile if dtype in profile.dtypes() else None for profile in profiles]
+            lines[f"ridge {dtype} {ROLES[level]}"] = [p and _ridge(p, dtype, level) for p in own]
+    lines = {label: line for label, line in lines.items() if any(value is not None for value in line)}
+    return _beside(profiles, lines)
+
+
+def _beside(profiles: Sequence[Profile], lines: Mapping[str, Sequence[Number | None]]) -> Table:
+    """Lines of numbers as a table: each with its ratio to the first."""
+    columns = [Column("ratio to the first"), *(Column(profile.name) for profile in profiles)]
+    cells = [
+        [_ridge_text(line[i]) if label.startswith("ridge") else _figure(line[i]) for label, line in lines.items()]
+        for i in range(len(profiles))
+    ]
+    body = [_aligned(cells[0])]
     for index in range(1, len(profiles)):
-        ratios = [show(line[index] / line[0], "x") if line[0] and line[index] else "" for line in lines]
+        ratios = [show(line[index] / line[0], "x") if line[0] and line[index] else "" for line in lines.values()]
         pairs = zip(_aligned(cells[index]), _aligned(ratios), strict=True)
-        body.append(_aligned([f"{value}  {ratio}" for value, ratio in pairs], len(profiles[index].name)))
-    return Table(tuple(columns), tuple(zip(labels, *body, strict=True)))
-
-
-def _shared_ridges(profiles: Sequence[Profile]) -> dict[str, list[str]]:
-    """level -> dtypes for which any of the profiles has a ridge point."""
-    dtypes = list(dict.fromkeys(d for profile in profiles for d in profile.dtypes()))
-    return {
-        level: [d for d in dtypes if any(_ridge(p, d, level) is not None for p in profiles)] for level in LEVELS
-    }
+        body.append([f"{value}  {ratio}" for value, ratio in pairs])
+    return Table(tuple(columns), tuple(zip(lines, *body, strict=True)))
 
 
 def _label(key: str) -> str:
     """A profile key as a row's label: `bf16`, `vector fp32`, `interconnect`."""
     name = key.partition(".")[2]
-    names = {
-        "hbm": "DRAM",
-        "l2": "L2",
-        "l2_bandwidth": "L2",
-        "count": "cores",
-        "tdp": "power",
-        "clock": "matmul clock",
-    }
+    names = {"hbm": "DRAM", "l2": "L2", "l2_bandwidth": "L2", "count": "cores", "tdp": "power"}
+    names |= {"clock": "matmul clock", "matmul_per_clock": "FLOP per clock"}
     return names.get(name, name.removeprefix("matmul:").replace(":", " ").replace("_", " "))
 
 
-def _unit(key: str) -> tuple[str, float]:
-    return _BINARY.get(key) or _UNITS[SCHEMA[key]]
-
-
 def _in_unit(profile: Profile, key: str) -> Number | None:
-    return _scaled(_amount(profile, key), _unit(key)[1])
+    _, step = _BINARY.get(key) or _UNITS[SCHEMA[key]]
+    return _scaled(_amount(profile, key), step)
 
 
 def _scaled(amount: Number | None, step: float) -> Number | None:

@@ -46,9 +46,14 @@ def expected_by_resource(kernel: Kernel, moved: Bytes, profile: Profile) -> dict
             times[resource] = amount / (profile.rate(resource) * share)
         elif resource == "issue" and profile.has_rate("issue"):
             times["issue"] = amount / (profile.rate("issue") * profile["sustained.issue"])
-        elif resource.startswith("vector:") and style == "stream" and not profile.has_rate("issue"):
+        elif resource.startswith("vector:") and style == "stream" and _no_issue_but(resource, profile):
             times[resource] = amount / (profile.rate(resource) * profile["sustained.issue"])
     return times
+
+
+def _no_issue_but(resource: str, profile: Profile) -> bool:
+    """Whether a profile knows a vector rate but not how many instructions issue."""
+    return profile.has_rate(resource) and not profile.has_rate("issue")
 
 
 def fixed_seconds(kernel: Kernel, profile: Profile, launch: str) -> dict[str, Number]:

@@ -23,6 +23,7 @@ SCHEMA: dict[str, str] = {
     "sm.clock": "Hz",
     "sm.vector_clock": "Hz",
     "sm.lanes": "1",
+    "sm.issue": "1",
     "sm.matmul_per_clock": "FLOP",
     "sm.exp_per_clock": "1",
     "launch.eager": "s",
@@ -157,7 +158,8 @@ class Profile:
         if resource == "l2":
             return self["memory.l2_bandwidth"]
         if resource == "issue":
-            return self["sm.count"] * self["sm.lanes"] * self.clock()
+            per_clock = self["sm.issue" if "sm.issue" in self else "sm.lanes"]
+            return self["sm.count"] * per_clock * self.clock()
         if resource == "exp":
             return self["sm.count"] * self["sm.exp_per_clock"] * self.clock()
         unit, _, dtype = resource.partition(":")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from iomodel.arrays import Number, is_array, maximum, minimum
+from iomodel.arrays import Number, choose, is_array, maximum, minimum, settled, where
 from iomodel.duration import expected_by_resource, fixed_seconds, kernel_seconds, launch_seconds
 from iomodel.kernel import Kernel, Plan
 from iomodel.op import matrix_flops, merge, vector_flops
@@ -48,7 +48,7 @@ class Estimate:
     @cached_property
     def intensity(self) -> Number:
         """FLOPs per byte that crosses DRAM; infinite where nothing does."""
-        return divide(self.flops, self.bytes.dram)
+        return settled(divide(self.flops, self.bytes.dram))
 
     @cached_property
     def bound(self) -> str | Number:
@@ -56,7 +56,7 @@ class Estimate:
         belong to); an array of names for arrays."""
         times = dict(self.seconds.expected_by_resource)
         times["launch"] = self.seconds.launch + times.pop("floor", 0.0)
-        return largest(times)
+        return settled(largest(times))
 
 
 def divide(a: Number, b: Number) -> Number:
@@ -70,13 +70,15 @@ def divide(a: Number, b: Number) -> Number:
 
 
 def largest(times: Mapping[str, Number]) -> str | Number:
-    """The name of the largest value; for arrays the name at each place."""
-    if any(is_array(t) for t in times.values()):
-        import numpy
-
-        names = numpy.array(list(times))
-        return names[numpy.argmax(numpy.stack(numpy.broadcast_arrays(*times.values())), axis=0)]
-    return max(times, key=lambda name: times[name])
+    """The name of the largest value, the first of equals; for arrays the name at each place."""
+    names = list(times)
+    index: Number = 0.0
+    longest = times[names[0]]
+    for place, name in enumerate(names):
+        index = where(times[name] > longest, float(place), index)
+        longest = maximum(longest, times[name])
+    chosen: str | Number = choose(names, index)
+    return chosen
 
 
 def roofline_by_resource(work: Mapping[str, Number], moved: Bytes, profile: Profile) -> dict[str, Number]:
@@ -89,7 +91,7 @@ def roofline_by_resource(work: Mapping[str, Number], moved: Bytes, profile: Prof
     must_read = minimum(moved.compulsory_read, moved.dram_read)
     times = {"dram": (must_read + moved.compulsory_write) / profile.rate("dram")}
     for resource, amount in work.items():
-        if resource != "issue" and (resource != "exp" or profile.has_rate("exp")):
+        if resource != "issue" and (resource.startswith("matmul:") or profile.has_rate(resource)):
             times[resource] = amount / profile.rate(resource)
     return times
 

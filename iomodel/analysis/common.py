@@ -56,7 +56,9 @@ def assumed_note(profiles: Sequence[Profile], results: Sequence[Result]) -> list
                 lenders |= set(profile.values[key].fitted_on)
         if lenders:
             borrowing.setdefault(", ".join(sorted(lenders)), []).append(profile.name)
-    return [
+    blind = [profile.name for profile in profiles if not profile.has_rate("vector:fp32")]
+    notes = [f"{', '.join(blind)}: no fp32 vector rate is known; vector work is not counted"] if blind else []
+    return notes + [
         f"{', '.join(names)}: not measured here in full; expected uses constants fitted on {lenders}"
         for lenders, names in borrowing.items()
     ]

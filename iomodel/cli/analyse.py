@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from iomodel.catalogue import find_profiles
+from iomodel.catalogue import find_profiles, is_path, load_profile
 from iomodel.cli.commands import Command
 from iomodel.cli.output import write_out
 from iomodel.errors import InputError, unknown
@@ -106,7 +106,7 @@ def _run(name: str, command: Command, analyse: Callable[..., Analysis], options:
         options[command.arguments] = words or count
     given = {key: value for key, value in options.items() if value not in (None, False, [])}
     given["gpu"] = given.get("gpu", parameters(analyse)["gpu"].default)
-    call = partial(_call, analyse, overrides)
+    call = partial(_call, analyse, overrides, set())
     if cases is not None:
         from iomodel.cli.cases import run_cases
 
@@ -127,11 +127,31 @@ def _run(name: str, command: Command, analyse: Callable[..., Analysis], options:
     return 3 if failed else 0
 
 
-def _call(analyse: Callable[..., Analysis], overrides: list[tuple[str, float]], **given: Any) -> Analysis:
+def _call(
+    analyse: Callable[..., Analysis], overrides: list[tuple[str, float]], warned: set[str], **given: Any
+) -> Analysis:
     """The analysis with the profiles that `gpu` names, each with the values that --set gives."""
     profiles: list[Profile] = []
-    for profile in find_profiles(str(given.pop("gpu"))):
+    gpu = str(given.pop("gpu"))
+    for profile in find_profiles(gpu):
         for key, amount in overrides:
             profile = profile.override(key, amount, "--set")
         profiles.append(profile)
-    return analyse(**given, gpu=profiles)
+    analysis = analyse(**given, gpu=profiles)
+    files = [part.strip() for part in gpu.split(",") if is_path(part.strip())]
+    if files:
+        _warn_of_doubts({load_profile(file).name: file for file in files}, profiles, warned)
+    return analysis
+
+
+def _warn_of_doubts(files: dict[str, str], profiles: list[Profile], warned: set[str]) -> None:
+    """One line on stderr, once a run, for each file of a user's own whose values look wrong."""
+    from iomodel.lint import doubtful
+
+    for profile in profiles:
+        file = files.get(profile.name)
+        if file is not None and file not in warned:
+            warned.add(file)
+            for doubt in doubtful(profile)[:1]:
+                text = f"{file}: {doubt.key}: {doubt.text}; check it with: iomodel gpus lint {file}"
+                typer.echo(f"iomodel: warning: {text}", err=True)

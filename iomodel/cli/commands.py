@@ -42,5 +42,7 @@ ANALYSES: dict[str, Command] = {
 
 #: Commands with a module of their own in cli/.
 OTHERS: dict[str, tuple[str, str]] = {
-    "gpus": ("GPU profiles: list, show.", "iomodel.cli.gpus"),
+    "gpus": ("GPU profiles: list, show, compare, lint, make.", "iomodel.cli.gpus"),
+    "validate": ("The model against shipped measurements, or your own.", "iomodel.cli.validate"),
+    "calibrate": ("A profile for the GPU in this machine.", "iomodel.cli.calibrate"),
 }

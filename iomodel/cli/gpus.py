@@ -17,6 +17,10 @@ from iomodel.errors import InputError, unknown
 from iomodel.render import FORMATS
 
 _HELP = "GPU profiles: what the catalogue holds, and profiles of your own."
+_NAMES = typer.Argument(
+    ..., metavar="NAME[,NAME...]", help="Catalogue names, aliases, patterns or YAML files.", show_default=False
+)
+_FILES = typer.Argument(..., metavar="FILE...", help="Profiles (YAML).", show_default=False)
 _FORMAT = typer.Option("table", "--format", help=", ".join(FORMATS) + ".")
 _OUTPUT = typer.Option(
     None, "--output", help="Write here instead of stdout; replaced whole.", metavar="FILE", show_default=False
@@ -38,12 +42,8 @@ def add(app: typer.Typer, name: str, text: str) -> None:
     group = typer.Typer(help=_HELP, cls=_Group, rich_markup_mode=None)
     group.callback(invoke_without_command=True, help=_HELP)(_bare)
     group.command("list", help="Every profile, a line each.")(list_profiles)
-    group.command("show", help="Every value with its source, and ridge points; several: side by side.")(
-        show_profiles
-    )
-    group.command("lint", help="Find the mistakes that hardware tables make, in a profile of your own.")(
-        lint_files
-    )
+    group.command("show", help="Every value with its source; several: side by side.")(show_profiles)
+    group.command("lint", help="Find the mistakes that hardware tables make.")(lint_files)
     group.command("new", help="Write a commented profile to fill in.")(new_profile_file)
     group.command("from-ncu", help="A profile from a wide Nsight Compute export (CSV).")(from_ncu)
     app.add_typer(group, name=name)
@@ -57,7 +57,7 @@ def _bare(ctx: typer.Context) -> None:
 def list_profiles(
     vendor: str = typer.Option(None, help="Only this vendor's.", show_default=False),
     min_capacity: str = typer.Option(None, help="Only with at least this much DRAM: 80GB.", show_default=False),
-    dtype: str = typer.Option(None, help="Only with matrix units for this dtype: fp8.", show_default=False),
+    dtype: str = typer.Option(None, help="Only those that multiply in this dtype: fp8.", show_default=False),
     sort: str = typer.Option(
         "name", help="Largest first: hbm, capacity, l2, tdp, ridge, a dtype; or name, vendor."
     ),
@@ -87,13 +87,11 @@ def list_profiles(
 
         width, colour = _terminal(output)
         text = table_in_parts(tables.list_table(found, own, dtype), width, colour)
-        write_out(f"{text}\n\n{wrap(tables.list_legend(found, own, dtype), width)}\n", output)
+        write_out(f"{text}\n\n{wrap(tables.list_legend(found, own, dtype), width, '')}\n", output)
 
 
 def show_profiles(
-    names: list[str] = typer.Argument(
-        ..., metavar="NAME[,NAME...]", help="Catalogue names, aliases, patterns or YAML files.", show_default=False
-    ),
+    names: list[str] = _NAMES,
     format_: str = _FORMAT,
     output: str = _OUTPUT,
 ) -> None:
@@ -132,7 +130,7 @@ def _show_markdown(profiles: list[Any]) -> str:
 
 
 def lint_files(
-    files: list[str] = typer.Argument(..., metavar="FILE...", help="Profiles (YAML).", show_default=False),
+    files: list[str] = _FILES,
 ) -> int:
     """Findings, one a line; the exit code is 2 when one of them is an error."""
     from iomodel.lint import lint

@@ -5,11 +5,13 @@ from __future__ import annotations
 import textwrap
 from itertools import groupby
 
-from iomodel.catalogue_tables import meaning, ridge_table
-from iomodel.newprofile import quantity
+from iomodel.catalogue_tables import meaning, one_line, ridge_legend, ridge_table, value_text
 from iomodel.profile import Profile
 from iomodel.render.text import table_to_text
 from iomodel.table import Table
+
+#: Sections as they are shown: what the hardware is, then what was measured.
+ORDER = ["memory", "compute", "sm", "board", "launch", "sustained"]
 
 #: The narrowest column that a note is set in, beside its value; below that it goes under it.
 NARROWEST_NOTE = 28
@@ -51,14 +53,14 @@ def profile_to_text(profile: Profile, width: int) -> str:
     head = f"{profile.name}: {profile.title} ({', '.join(t for t in (profile.vendor, profile.architecture) if t)})"
     also = f"also called {', '.join(profile.aliases)}" if profile.aliases else ""
     parts = ["\n".join(wrap(text, width) for text in (head, also) if text)]
-    if len(ridge_table(profile).rows):
-        what = "FLOP/B at which compute and a memory level take equally long:"
-        parts.append(wrap(what, width) + "\n" + table_in_parts(ridge_table(profile), width))
+    ridges = ridge_table(profile)
+    if ridges.rows:
+        parts.append(wrap(ridge_legend(profile), width) + "\n\n" + table_in_parts(ridges, width))
     numbers: dict[str, int] = {}
-    for section, keys in groupby(sorted(profile.values, key=_section), _section):
+    for section, keys in groupby(sorted(profile.values, key=lambda k: ORDER.index(_section(k))), _section):
         parts.append(f"{section}\n" + _entries(profile, list(keys), numbers, width))
     if profile.notes:
-        parts.append("notes\n" + "\n".join(wrap(f"  - {note}", width, "    ") for note in profile.notes))
+        parts.append("notes\n" + "\n".join(wrap(f"  - {one_line(note)}", width, "    ") for note in profile.notes))
     sources = [wrap(f"  [{number}] {source}", width, "      ") for source, number in numbers.items()]
     return "\n\n".join([*parts, "sources\n" + "\n".join(sources)]) + "\n"
 
@@ -69,22 +71,23 @@ def _section(key: str) -> str:
 
 def _entries(profile: Profile, keys: list[str], numbers: dict[str, int], width: int) -> str:
     """A line a value: key, amount, number of its source, what it is called and what is said about it."""
-    amounts = [quantity(float(profile.values[key].amount), profile.values[key].dimension) for key in keys]
+    amounts = [value_text(profile, key) for key in keys]
     names = [key.partition(".")[2] for key in keys]
     first, second = max(map(len, names)), max(map(len, amounts))
     beside = 2 + first + 2 + second + 2
     lines = []
     for key, name, amount in zip(keys, names, amounts, strict=True):
         value = profile.values[key]
-        number = numbers.setdefault(value.source, len(numbers) + 1)
+        number = numbers.setdefault(one_line(value.source), len(numbers) + 1)
         said = [f"{profile.assumed[key]} family" if key in profile.assumed else "", value.called]
-        said.append(value.note or meaning(key))
-        text = f"[{number}] " + "; ".join(part for part in said if part)
+        said.append(one_line(value.note or meaning(key)))
+        text = "; ".join(part for part in said if part)
         if width - beside >= NARROWEST_NOTE:
-            lines.append(wrap(f"  {name:{first}}  {amount:{second}}  {text}", width, " " * beside))
+            line = f"  {name:{first}}  {amount:{second}}  [{number}] {text}"
+            lines.append(wrap(line, width, " " * beside))
         else:
-            lines.append(f"  {name}  {amount}")
-            lines.append(wrap(f"    {text}", width, "    "))
+            lines.append(wrap(f"  {name}  {amount}  [{number}]", width, "    "))
+            lines += [wrap(f"    {text}", width, "    ")] if text else []
     return "\n".join(line.rstrip() for line in lines)
 
 
