@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from iomodel.catalogue import SECTIONS
 from iomodel.errors import InputError
 from iomodel.profile import SCHEMA, Profile, Value
+from iomodel.units import parse_quantity
 
 #: What a key means, for the comments of a new profile.
 HELP: dict[str, str] = {
@@ -52,7 +53,8 @@ def quantity(amount: float, dimension: str) -> str:
         return f"{amount:.10g} FLOP"
     unit = {"bytes": "B", "bytes/s": "B/s"}.get(dimension, dimension)
     if dimension == "s":
-        return f"{amount!r} s" if float(f"{amount * 1e6:.6g}") * 1e-6 != amount else f"{amount * 1e6:.6g} us"
+        text = f"{amount * 1e6:.6g} us"
+        return text if parse_quantity(text, "s") == amount else f"{amount!r} s"
     for prefix, power in _STEPS.items():
         text = f"{amount / power:.10g}"
         if amount >= power and "e" not in text and float(text) * power == amount:

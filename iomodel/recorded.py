@@ -1,117 +1,35 @@
-"""Recorded measurements that ship with the package, and the question that each row answers.
+"""The question that each recorded row answers, asked of the model through the public analyses.
 
-A row of `configs/measurements/` names a workload and its sizes; `prediction` asks the model the same
-thing through the public analyses, so validation and a user's own question take one path.
+So validation, fitting and a user's own question take one path. Rows that differ only in sizes are
+asked together, as arrays: an array gives the same bits as its numbers one by one.
 """
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import io
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from iomodel.analysis.attention import attention
 from iomodel.analysis.chain import chain
 from iomodel.analysis.decode import decode
 from iomodel.analysis.gemm import gemm
-from iomodel.catalogue import configs_folder
 from iomodel.errors import InputError
+from iomodel.kernel import Group
+from iomodel.measurements import Measured, kernel_times, read_rows, shipped, workloads
+from iomodel.op import Op
+from iomodel.ops.pointwise import COSTS
+from iomodel.plan import assemble
 from iomodel.profile import Profile
-from iomodel.results import Analysis, Result
-from iomodel.yamlfile import read_text
+from iomodel.results import Analysis, Result, compare
+from iomodel.tensor import Tensor
 
 #: Ops of the recorded elementwise chains by their number (`chain_*`), and of the three-op chains.
 CHAIN_OPS = ("scale", "scale", "tanh", "scale", "sigmoid", "scale", "relu", "scale")
 SHORT_CHAIN = ("scale", "scale", "relu", "scale", "sigmoid")
 
-
-@dataclass(frozen=True)
-class Measured:
-    """One measured workload: what ran, DRAM bytes by counter, microseconds by way of timing."""
-
-    name: str
-    family: str
-    variant: str
-    gpu: str
-    params: Mapping[str, Any]
-    dram_read: float | None
-    dram_write: float | None
-    seconds: Mapping[str, float]
-
-    @property
-    def held_out(self) -> bool:
-        """Whether the row was kept back from every fit: by a hash of what ran, fixed for good."""
-        key = json.dumps([self.family, dict(sorted(self.params.items()))])
-        return int(hashlib.sha256(key.encode()).hexdigest()[-1], 16) % 2 == 1
-
-
-def read_rows(path: str) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
-    return list(csv.DictReader(io.StringIO(read_text(path, largest=64_000_000))))
-
-
-def shipped() -> list[Measured]:
-    """All recorded rows: H200 workloads with counters, and kernel times of four GPUs."""
-    folder = configs_folder("measurements")
-    rows: list[Measured] = []
-    for name in ("h200_workloads", "h200_more"):
-        rows += workloads(str(folder / f"{name}.csv"), "h200")
-    return rows + kernel_times(str(folder / "kernel_tables.csv"))
-
-
-def workloads(path: str, gpu: str) -> list[Measured]:
-    """Rows in the format of `h200_workloads.csv` (see docs/validation.md)."""
-    found = []
-    for row in read_rows(path):
-        try:
-            params = json.loads(row["params"])
-            seconds = {
-                way: float(row[f"us_{way}"]) * 1e-6
-                for way in ("counters", "graph", "cold")
-                if row.get(f"us_{way}") and float(row[f"us_{way}"]) > 0
-            }
-            counted = float(row["dram_read"] or 0) > 0
-            found.append(
-                Measured(
-                    row["id"],
-                    row["family"],
-                    row["variant"],
-                    row.get("gpu") or gpu,
-                    params,
-                    float(row["dram_read"]) if counted else None,
-                    float(row["dram_write"]) if counted else None,
-                    seconds,
-                )
-            )
-        except (KeyError, ValueError) as error:
-            raise InputError(f"{path}: row {row.get('id', '?')}: cannot read {error}") from None
-    return found
-
-
-def kernel_times(path: str) -> list[Measured]:
-    """Rows in the format of `kernel_tables.csv`: GEMM, context (`ctx`) and generation (`gen`) attention."""
-    found = []
-    for number, row in enumerate(read_rows(path), 2):
-        try:
-            keys = (
-                ("m", "n", "k")
-                if row["op"] == "gemm"
-                else ("batch_size", "isl", "step", "heads", "kv_heads", "head_dim")
-            )
-            params: dict[str, Any] = {key: int(float(row[key])) for key in keys}
-            params["dtype"] = row["dtype"]
-            family = {"gemm": f"gemm {row['dtype']}", "ctx": "prefill", "gen": "decode"}[row["op"]]
-            name = f"{row['gpu']} {row['op']} " + "x".join(str(params[key]) for key in keys)
-            seconds = {"table": float(row["latency_us"]) * 1e-6}
-            found.append(Measured(name, f"table {family}", "", row["gpu"], params, None, None, seconds))
-        except (KeyError, ValueError) as error:
-            raise InputError(f"{path}:{number}: cannot read {error}") from None
-    return found
-
+#: Sizes that may differ among rows asked together.
+SIZES = ("n", "rows", "cols", "m", "k", "batch", "batch_size", "heads", "kv_heads", "seq", "isl", "step")
 
 #: A question: sizes and names of a row -> the analysis' result for the variant that ran.
 Question = Callable[[Measured, Profile, str, str], Result | None]
@@ -140,6 +58,28 @@ def _chain(row: Measured, gpu: Profile, launch: str, l2: str) -> Result | None:
     return _chain_of(*ops)(row, gpu, launch, l2)
 
 
+#: Streams by variant: tensors of n elements read and written, and the op whose library kernel it is.
+STREAMS: Mapping[str, tuple[int, int, str]] = {
+    "copy": (1, 1, "scale"),
+    "read": (1, 0, ""),
+    "write": (0, 1, ""),
+    "triad": (2, 1, "add"),
+}
+
+
+def _stream(row: Measured, gpu: Profile, launch: str, l2: str) -> Result | None:
+    """One kernel that only moves data; a read leaves a sum of one element."""
+    if row.variant not in STREAMS:
+        return None
+    read, write, op = STREAMS[row.variant]
+    n, dtype = row.params["n"], row.params["dtype"]
+    reads = tuple(Tensor(f"x{i}", (n,), dtype) for i in range(read))
+    out = Tensor("y", (n if write else 1.0,), dtype)
+    work = {"issue": n * COSTS[op].library} if op else {}
+    plan = assemble(row.variant, [Group(row.variant, (Op(row.variant, reads, (out,), work),))], ("y",))
+    return compare([gpu], lambda _: [(row.variant, plan)], launch, l2 == "warm")[0]
+
+
 def _gemm(row: Measured, gpu: Profile, launch: str, l2: str) -> Result | None:
     p = row.params
     epilogue = "bias,gelu" if row.family == "gemm_bias_gelu" and row.variant == "epilogue" else ""
@@ -162,7 +102,6 @@ def _attention(row: Measured, gpu: Profile, launch: str, l2: str) -> Result | No
         head_dim=p.get("d", p.get("head_dim")),
         causal=p.get("causal", True),
         backward=row.family == "attention_fwd_bwd",
-        kernel_only=row.family == "attention",
         dtype=p["dtype"],
         gpu=gpu,
         launch=launch,
@@ -191,6 +130,7 @@ def _decode(row: Measured, gpu: Profile, launch: str, l2: str) -> Result | None:
 
 #: Family -> the question its rows answer. Families that are not here are not compared.
 QUESTIONS: Mapping[str, Question] = {
+    "stream": _stream,
     "chain": _chain,
     "bias_gelu_dropout": _chain_of("bias", "gelu", "dropout"),
     "bias_silu": _chain_of("bias", "silu"),
@@ -216,4 +156,77 @@ QUESTIONS: Mapping[str, Question] = {
 def prediction(row: Measured, gpu: Profile, launch: str = "eager", l2: str = "cold") -> Result | None:
     """The model's result for what a row ran, or None where the model has no such variant."""
     question = QUESTIONS.get(row.family)
-    return None if question is None else question(row, gpu, launch, l2)
+    if question is None:
+        return None
+    try:
+        return question(row, gpu, launch, l2)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"row {row.name}: family {row.family} needs other params: {error}") from None
+    except InputError as error:
+        raise InputError(f"row {row.name}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows that differ only in sizes, asked in one go."""
+
+    rows: tuple[Measured, ...]
+
+    def ask(self, gpu: Profile, launch: str = "eager", l2: str = "cold") -> Result | None:
+        """The result for all rows, its figures arrays in their order (or numbers that all share)."""
+        return prediction(self._together, gpu, launch, l2)
+
+    def sizes(self, name: str) -> Any:
+        """One size of every row, as an array."""
+        return self._together.params[name]
+
+    @property
+    def _together(self) -> Measured:
+        import numpy
+
+        first = self.rows[0]
+        params = dict(first.params)
+        for name in SIZES:
+            if name in params:
+                params[name] = numpy.array([float(row.params[name]) for row in self.rows])
+        return replace(first, params=params)
+
+
+def batches(rows: Iterable[Measured]) -> list[Batch]:
+    """Rows that the model can be asked about, those of a kind together, in the order of first appearance."""
+    kinds: dict[tuple[Any, ...], list[Measured]] = {}
+    for row in rows:
+        if row.family in QUESTIONS:
+            kinds.setdefault(_kind(row), []).append(row)
+    return [Batch(tuple(members)) for members in kinds.values()]
+
+
+def _kind(row: Measured) -> tuple[Any, ...]:
+    names = tuple((key, None if key in SIZES else str(value)) for key, value in sorted(row.params.items()))
+    for key, value in row.params.items():
+        if key in SIZES and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise InputError(f"row {row.name}: {key} {value!r} is not a number")
+    return (row.gpu, row.family, row.variant, row.name.startswith("chain"), names, tuple(sorted(row.seconds)))
+
+
+def unasked(rows: Sequence[Measured]) -> dict[str, int]:
+    """Families that the model is not asked about, and how many rows each has."""
+    found: dict[str, int] = {}
+    for row in rows:
+        if row.family not in QUESTIONS:
+            found[row.family] = found.get(row.family, 0) + 1
+    return found
+
+
+__all__ = [
+    "QUESTIONS",
+    "Batch",
+    "Measured",
+    "batches",
+    "kernel_times",
+    "prediction",
+    "read_rows",
+    "shipped",
+    "unasked",
+    "workloads",
+]

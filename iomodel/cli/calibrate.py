@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,14 @@ HELP = (
 )
 
 
+#: What a profile may be called.
+PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]*")
+
+_DATA = typer.Option(
+    [], "--data", help="Fit these rows, with no GPU; repeatable.", metavar="FILE.csv", show_default=False
+)
+
+
 def add(app: typer.Typer, name: str, text: str) -> None:
     """Add the command to the application."""
     del text
@@ -28,9 +37,7 @@ def add(app: typer.Typer, name: str, text: str) -> None:
 
 
 def calibrate(
-    data: list[str] = typer.Option(
-        [], "--data", help="Fit these rows, with no GPU; repeatable.", metavar="FILE.csv", show_default=False
-    ),
+    data: list[str] = _DATA,
     like: str = typer.Option(
         None, "--like", help="Take datasheet rates from this profile.", metavar="NAME", show_default=False
     ),
@@ -45,15 +52,27 @@ def calibrate(
     seed: int = typer.Option(0, "--seed", help="Of the random inputs.", metavar="N"),
 ) -> None:
     """Measure or read rows, fit, write the rows and the profile, print the residuals."""
-    target = Path(output) if output else None
-    if target is not None and target.suffix not in (".yaml", ".yml"):
-        raise InputError(f"--output {output}: a profile's name ends in .yaml")
+    target = _target(output) if output else None
     if data:
         if quick:
             raise InputError("--quick measures less; with --data nothing is measured")
         _from_rows(data, like or "", target)
     else:
         _from_gpu(like or "", target, quick, seed)
+
+
+def _target(output: str) -> Path:
+    """Where the profile goes; what would fail at the end fails now."""
+    target = Path(output)
+    if target.suffix not in (".yaml", ".yml"):
+        raise InputError(f"--output {output}: the name of a profile ends in .yaml")
+    if not PROFILE_NAME.fullmatch(target.stem):
+        raise InputError(
+            f"--output {output}: name the file in small letters, digits and dashes, e.g. my-h100.yaml"
+        )
+    if not target.parent.is_dir():
+        raise InputError(f"--output {output}: there is no folder {target.parent}")
+    return target
 
 
 def _from_rows(files: list[str], like: str, target: Path | None) -> None:
@@ -137,4 +156,8 @@ def _finish(
     for line in fitted.left:
         typer.echo(f"not fitted: {line}", err=True)
     written = f"{file.with_suffix('.csv')} and {file}" if raw is not None else str(file)
-    write_out(f"{report}\n\nwritten: {written}\n", None)
+    legend = (
+        "kept: rows that the fit did not see; before: their median error with the old\n"
+        "constants; (way): predicted, but not used in the fit."
+    )
+    write_out(f"{report}\n\n{legend}\n\nwritten: {written}\n", None)
