@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
@@ -10,6 +9,9 @@ import sys
 from iomodel.results import Analysis
 from iomodel.table import Table, gpus_tables, kernels_table, variants_table
 from iomodel.units import show
+
+#: Bold green, and back: how a marked row stands out on a terminal.
+MARKED, PLAIN = "\x1b[1;32m", "\x1b[0m"
 
 #: Kernels of a plan shown one by one up to this many.
 MOST_KERNELS = 16
@@ -91,26 +93,23 @@ def table_to_text(table: Table, width: int, colour: bool = False) -> str:
     gap = next((g for g in (2, 1) if sum(widths) + g * (len(widths) - 1) + 2 <= width), 0)
     if not gap:
         return _stacked(table, cells)
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    grid = RichTable(box=None, padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
-    units = any(unit for _, unit in heads)
-    for index, column in enumerate(table.columns):
-        header = ("  " if index == 0 else "") + column.header + (f"\n{heads[index][1]}" if units else "")
-        grid.add_column(Text(header), justify="left" if column.unit == "text" else "right", no_wrap=True)
+    lines = []
+    for part in range(2 if any(unit for _, unit in heads) else 1):
+        lines.append(_line("  ", [head[part] for head in heads], table, widths, gap))
     for index, row in enumerate(cells):
-        mark = "> " if index in table.marked else "  "
-        style = "bold green" if index in table.marked else ""
-        grid.add_row(*(Text(c) for c in (mark + row[0], *row[1:])), style=style)
-    stream = io.StringIO()
-    console = Console(
-        file=stream, width=max(width, 20), force_terminal=colour, no_color=not colour, highlight=False
-    )
-    console.print(grid)
-    lines = [line.rstrip() for line in stream.getvalue().splitlines()]
+        line = _line("> " if index in table.marked else "  ", row, table, widths, gap)
+        lines.append(f"{MARKED}{line}{PLAIN}" if colour and index in table.marked else line)
     return "\n".join([table.title, *lines] if table.title else lines)
+
+
+def _line(mark: str, cells: list[str], table: Table, widths: list[int], gap: int) -> str:
+    """One aligned line: words to the left, numbers to the right. (Rich would draw the same, at a
+    fifth of the time that a whole answer takes.)"""
+    placed = [
+        cell.ljust(width) if column.unit == "text" else cell.rjust(width)
+        for cell, column, width in zip(cells, table.columns, widths, strict=True)
+    ]
+    return (mark + (" " * gap).join(placed)).rstrip()
 
 
 def _stacked(table: Table, cells: list[list[str]]) -> str:
