@@ -16,12 +16,16 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from iomodel.analysis.attention import attention as attention
     from iomodel.analysis.chain import chain as chain
+    from iomodel.analysis.cross_entropy import cross_entropy as cross_entropy
     from iomodel.analysis.decode import decode as decode
     from iomodel.analysis.gemm import gemm as gemm
+    from iomodel.analysis.graph import graph as graph
+    from iomodel.analysis.optimizer import optimizer as optimizer
     from iomodel.catalogue import load_profile as load_profile
     from iomodel.errors import InputError as InputError
     from iomodel.errors import IomodelError as IomodelError
     from iomodel.errors import MachineError as MachineError
+    from iomodel.sweeping import sweep as sweep
 
 #: Public name -> module that holds it. Loaded on first use, so that importing iomodel costs nothing.
 _PUBLIC = {
@@ -29,6 +33,10 @@ _PUBLIC = {
     "chain": "iomodel.analysis.chain",
     "decode": "iomodel.analysis.decode",
     "gemm": "iomodel.analysis.gemm",
+    "graph": "iomodel.analysis.graph",
+    "cross_entropy": "iomodel.analysis.cross_entropy",
+    "optimizer": "iomodel.analysis.optimizer",
+    "sweep": "iomodel.sweeping",
     "load_profile": "iomodel.catalogue",
     "InputError": "iomodel.errors",
     "IomodelError": "iomodel.errors",

@@ -8,6 +8,7 @@ never imported for a number: a single question must answer at once.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -23,6 +24,25 @@ Number: TypeAlias = Any
 def is_array(x: object) -> bool:
     """True for anything with a shape (a NumPy array), False for a plain number."""
     return hasattr(x, "shape")
+
+
+def is_traced(x: object) -> bool:
+    """True for an array that is recorded, not yet computed (see `tape`)."""
+    return hasattr(x, "ready")
+
+
+def settled(x: Number) -> Number:
+    """x itself; the values of a recorded array, where its inputs have theirs."""
+    return x.values() if is_traced(x) and x.ready else x
+
+
+def choose(names: Sequence[str], index: Number) -> Any:
+    """names[index], at each place for an array."""
+    if is_traced(index):
+        from iomodel.tape import pick
+
+        return pick(names, index)
+    return _numpy().array(names)[index.astype(int)] if is_array(index) else names[int(index)]
 
 
 def _numpy() -> Any:

@@ -1,7 +1,8 @@
 """Arithmetic and comparisons over named figures, parsed safely: `fused.speedup >= 2.5 and a < 2*b`.
 
 Names may hold hyphens between letters (`io-lower-bound.speedup`) where a figure of that name exists;
-otherwise a hyphen is a minus. Quantities may carry units (`seconds_expected < 5 us`).
+otherwise a hyphen is a minus. Quantities may carry units (`seconds_expected < 5 us`), sizes their
+suffixes (`seq <= 32k`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from iomodel.arrays import is_array
 from iomodel.errors import InputError, unknown
-from iomodel.units import DIMENSIONS, parse_quantity
+from iomodel.units import DIMENSIONS, SIZE_SUFFIXES, parse_quantity, parse_size
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][\w.:-]*)"
@@ -29,6 +31,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     """The value of an expression; an unknown name is an error that offers what is close.
+
+    Names may stand for arrays; then the value is one.
 
     >>> evaluate("a >= 2 * b - 1", {"a": 5.0, "b": 3.0})
     True
@@ -79,7 +83,7 @@ class _Parser:
         while self.peek() == "or":
             self.take()
             other = self.both()
-            value = value or other
+            value = value | other if is_array(value) or is_array(other) else value or other
         return value
 
     def both(self) -> Any:
@@ -87,13 +91,14 @@ class _Parser:
         while self.peek() == "and":
             self.take()
             other = self.negated()
-            value = value and other
+            value = value & other if is_array(value) or is_array(other) else value and other
         return value
 
     def negated(self) -> Any:
         if self.peek() == "not":
             self.take()
-            return not self.negated()
+            value = self.negated()
+            return ~value if is_array(value) else not value
         return self.comparison()
 
     def comparison(self) -> Any:
@@ -155,6 +160,9 @@ class _Parser:
 
     def _number(self, token: str) -> float:
         unit = self.peek()
+        if unit in SIZE_SUFFIXES and unit not in self.names:
+            self.take()
+            return parse_size(token + unit, f"expression {self.text!r}", 0)
         if unit and unit[0].isalpha() and unit not in self.names and unit not in ("and", "or", "not"):
             slash = "/" + self.tokens[self.at + 2] if self.tokens[self.at + 1 : self.at + 2] == ["/"] else ""
             for spelled in (unit + slash, unit) if slash else (unit,):

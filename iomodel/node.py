@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import TYPE_CHECKING
 
 from iomodel.op import Op
-from iomodel.ops.attention import Attention
 from iomodel.view import Pattern, View, pattern
+
+if TYPE_CHECKING:
+    from iomodel.ops.attention import Attention
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from iomodel.arrays import Number, is_array
+from iomodel.arrays import Number, is_array, is_traced
 from iomodel.errors import InputError, unknown
 from iomodel.units import parse_size
 
@@ -34,8 +34,12 @@ class Size:
     def _array(self, value: Any, name: str) -> Number:
         import numpy
 
+        from iomodel.tape import BLOCK, leaf
+
         if self.loop:
             raise InputError(f"{name}: one number at a time, not an array")
+        if is_traced(value):
+            return value
         array = numpy.asarray(value, dtype=numpy.float64)
         if array.size == 0:
             raise InputError(f"{name}: an empty array")
@@ -43,7 +47,8 @@ class Size:
         if bad.any():
             first = array[bad].flat[0]
             raise InputError(f"{name}: {first} is not a whole number from {self.least} to 1e15")
-        return array
+        # Long arrays are recorded first, and computed block by block when the results are there.
+        return array if array.size <= BLOCK else leaf(f"{name} {id(array)}", array)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,22 @@ def generated_group(name: str, ops: tuple[Op, ...], gpu: Facts) -> Group:
     return Group(name, ops, Tiling(rereads), generated=True)
 
 
+def row_group(
+    name: str, ops: tuple[Op, ...], gpu: Facts, rows: Number, columns: Number, again: bool
+) -> Group:
+    """The kernel that a fusing compiler generates for ops over `rows` rows of `columns` elements each;
+    `again`: something as long as a row depends on what was reduced, so a row that does not stay on
+    chip is read twice."""
+    made = {tensor.name for op in ops for tensor in op.writes}
+    streamed = {t.name: t for op in ops for t in op.reads if t.name not in made and t.elements >= rows * columns}
+    written = ops[-1].writes[0].bytes
+    rereads = {}
+    for tensor in streamed.values() if again else ():
+        passes = minimum(ceil_div(tensor.bytes / rows, ROW_ON_CHIP), 2.0)
+        rereads[tensor.name] = _reread(tensor.bytes, passes, GENERATED_BLOCKS, rows, written, gpu)
+    return Group(name, ops, Tiling(rereads), generated=True)
+
+
 def _library_row(op: Op, gpu: Facts) -> Tiling:
     source = op.reads[0]
     if op.name.endswith("norm"):
@@ -66,13 +82,18 @@ def _row_bytes(size: Number, op: Op) -> Number:
 
 
 def _row_reread(size: Number, passes: Number, blocks_per_sm: float, op: Op, gpu: Facts) -> Reread:
+    return _reread(size, passes, blocks_per_sm, _rows(op), op.writes[0].bytes, gpu)
+
+
+def _reread(
+    size: Number, passes: Number, blocks_per_sm: float, rows: Number, written: Number, gpu: Facts
+) -> Reread:
     """A tensor whose rows are read `passes` times: what lies between two passes over a row is the
     rows in flight on all SMs, read and written."""
     if "sm.count" not in gpu:
         return Reread(size * passes)
-    rows = _rows(op)
     in_flight = minimum(rows, gpu["sm.count"] * blocks_per_sm)
-    row = (size + op.writes[0].bytes / passes) / rows
+    row = (size + written / passes) / rows
     lost = miss(gpu["sustained.row_slip"] * in_flight * row, gpu)
     return Reread(size * passes, size * (passes - 1.0) * lost)
 

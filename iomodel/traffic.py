@@ -207,12 +207,12 @@ def memory_peak(plan: Plan) -> Number:
         for tensor in kernel.reads:
             last_read[tensor.name] = index
             if tensor.name not in made:
-                alive[tensor.name] = tensor.bytes
+                alive[tensor.name] = maximum(alive.get(tensor.name, 0.0), tensor.bytes)
         made |= {tensor.name for tensor in kernel.writes}
     peak: Number = 0.0
     for index, kernel in enumerate(plan.kernels):
-        for tensor in kernel.writes:
-            alive[tensor.name] = tensor.bytes
+        for tensor in (*kernel.reads, *kernel.writes):  # a launch may touch a part of it
+            alive[tensor.name] = maximum(alive.get(tensor.name, 0.0), tensor.bytes)
         peak = maximum(peak, _sum(alive.values()))
         for name in [n for n in alive if n in made and n not in plan.outputs]:
             if last_read.get(name, -1) <= index:

@@ -80,6 +80,11 @@ class View:
         return replace(self, shape=tuple(shape), strides=tuple(strides))
 
 
+def permuted(view: View, dims: Sequence[int]) -> View:
+    """The same elements with the axes in another order."""
+    return replace(view, shape=tuple(view.shape[d] for d in dims), strides=tuple(view.strides[d] for d in dims))
+
+
 def new(root: str, shape: Sequence[int], dtype: str) -> View:
     """A tensor of its own, row-major.
 
@@ -178,8 +183,10 @@ def promote(dtypes: Iterable[tuple[str, int]]) -> str:
 
     Source: PyTorch documentation, Tensor Attributes, Type promotion.
 
-    >>> promote([("bf16", 2), ("fp32", 2)]), promote([("bf16", 2), ("fp32", 0)]), promote([("fp16", 1), ("bf16", 1)])
-    ('fp32', 'bf16', 'fp32')
+    >>> promote([("bf16", 2), ("fp32", 2)]), promote([("bf16", 2), ("fp32", 0)])
+    ('fp32', 'bf16')
+    >>> promote([("fp16", 1), ("bf16", 1)])
+    'fp32'
     """
     best: dict[bool, str] = {}
     for name, axes in dtypes:

@@ -102,13 +102,10 @@ def _blocks(
     longest = None if is_array(problem.q_len) else problem.q_len
     fitting = q if longest is None or q is None else min(q, longest)
     blocks = choose_blocks(problem, name, profile["sm.shared_memory"], fitting, kv)
-    if longest is not None and (blocks.q > longest or fitting != q):
-        if q is not None:
-            notes.append(
-                f"block-q {q:.0f} is above seq {problem.q_len:.0f}: a tile of {problem.q_len:.0f} rows is used"
-            )
-        blocks = Blocks(minimum(blocks.q, problem.q_len), blocks.kv)
-    return blocks
+    if longest is not None and q is not None and q > longest:
+        notes.append(f"block-q {q:.0f} is above seq {longest:.0f}: a tile of {longest:.0f} rows is used")
+        blocks = Blocks(minimum(blocks.q, longest), blocks.kv)
+    return blocks  # a kernel's own tile is as large for a short sequence: its other rows are idle
 
 
 def _title(a: Attention) -> str:

@@ -27,8 +27,9 @@ def analysing_command(name: str, command: Command) -> Callable[..., int]:
     known = parameters(analyse)
     signature: list[inspect.Parameter] = []
     for parameter in known.values():
-        signature.append(_option(parameter, bare=parameter.name == command.arguments))
-    if command.arguments:
+        bare = parameter.name == command.arguments
+        signature.append(_word(parameter, command.word) if bare and command.word else _option(parameter, bare))
+    if command.arguments and not command.word:
         signature.append(
             _plain("ops_count", str, typer.Option(None, "--ops", help="How many generic ops.", metavar="N"))
         )
@@ -73,6 +74,12 @@ def _plain(name: str, kind: Any, option: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 
+def _word(parameter: Parameter, shown: str) -> inspect.Parameter:
+    """One bare word, as `graph FILE` takes it."""
+    help_text = parameter.kind.help + "."
+    return _plain(parameter.name, str, typer.Argument(None, help=help_text, metavar=shown, show_default=False))
+
+
 def _option(parameter: Parameter, bare: bool) -> inspect.Parameter:
     if bare:
         argument = typer.Argument(None, help=parameter.kind.help + ".", metavar="[OP]...", show_default=False)
@@ -99,7 +106,7 @@ def _run(name: str, command: Command, analyse: Callable[..., Analysis], options:
     overrides = [parse_override(text) for text in options.pop("set_")]
     if shown_as not in FORMATS:
         raise unknown("format", shown_as, FORMATS, "--format")
-    if command.arguments:
+    if command.arguments and not command.word:
         count, words = options.pop("ops_count"), options.pop(command.arguments)
         if count is not None and words:
             raise InputError("give the ops by name or their number with --ops, not both")
@@ -113,7 +120,8 @@ def _run(name: str, command: Command, analyse: Callable[..., Analysis], options:
         return run_cases(call, analyse, cases, given, shown_as, output, asserts)
     for parameter in parameters(analyse).values():
         if parameter.required and parameter.name not in given:
-            what = f"{parameter.name} (or --ops N)" if parameter.name == command.arguments else parameter.option
+            bare = command.word or f"{parameter.name} (or --ops N)"
+            what = bare if parameter.name == command.arguments else parameter.option
             raise InputError(f"{name} needs {what}; see iomodel {name} --help")
     analysis = call(**given)
     failed: list[str] = []

@@ -17,6 +17,7 @@ class Command:
     module: str
     function: str
     arguments: str = ""  # the parameter that bare words go to
+    word: str = ""  # what one bare word is called, where there is only one: FILE
 
     def load(self) -> Callable[..., Any]:
         """The function, imported now."""
@@ -38,10 +39,26 @@ ANALYSES: dict[str, Command] = {
         "One new token against a KV cache, with and without split-K.", "iomodel.analysis.decode", "decode"
     ),
     "gemm": Command("C[m,n] = A[m,k] B[k,n], and what an epilogue saves.", "iomodel.analysis.gemm", "gemm"),
+    "cross-entropy": Command(
+        "The loss over a vocabulary: passes over the logits, unfused and fused.",
+        "iomodel.analysis.cross_entropy",
+        "cross_entropy",
+    ),
+    "optimizer": Command(
+        "A step of adamw, adam, sgd, lion: one op at a time, multi-tensor, fused.",
+        "iomodel.analysis.optimizer",
+        "optimizer",
+        "name",
+        "NAME",
+    ),
+    "graph": Command(
+        "Any op graph: the fusion plan and why.", "iomodel.analysis.graph", "graph", "file", "FILE"
+    ),
 }
 
 #: Commands with a module of their own in cli/.
 OTHERS: dict[str, tuple[str, str]] = {
+    "sweep": ("What-if studies: sweeps, solving, comparing.", "iomodel.cli.sweep"),
     "gpus": ("GPU profiles: list, show, compare, lint, make.", "iomodel.cli.gpus"),
     "validate": ("The model against shipped measurements, or your own.", "iomodel.cli.validate"),
     "calibrate": ("A profile for the GPU in this machine.", "iomodel.cli.calibrate"),
