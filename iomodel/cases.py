@@ -38,6 +38,8 @@ def read_cases(path: str) -> tuple[list[dict[str, str]], Callable[[int], str]]:
     twice = [column for column in header if header.count(column) > 1]
     if twice:
         raise InputError(f"{name}:1: column {twice[0]!r} stands twice")
+    if not rows[1:]:
+        raise InputError(f"{name}: no cases below the header")
     cases = []
     for line, row in rows[1:]:
         if len(row) != len(header):
@@ -108,6 +110,9 @@ def _evaluate(
         import numpy
 
         arguments |= {name: numpy.array(values) for name, values in sizes.items()}
+    for parameter in known.values():
+        if parameter.required and parameter.name not in arguments:
+            raise InputError(f"{where(indices[0])}: no {parameter.name}; add a column, or give {parameter.option}")
     try:
         analysis = call(**arguments)
     except InputError as error:

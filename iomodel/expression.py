@@ -160,7 +160,7 @@ class _Parser:
 
     def _number(self, token: str) -> float:
         unit = self.peek()
-        if unit in SIZE_SUFFIXES and unit not in self.names:
+        if unit and unit in SIZE_SUFFIXES and unit not in self.names:
             self.take()
             return parse_size(token + unit, f"expression {self.text!r}", 0)
         if unit and unit[0].isalpha() and unit not in self.names and unit not in ("and", "or", "not"):

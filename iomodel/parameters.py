@@ -147,6 +147,9 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, Parameter]:
 def parse_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Checked values for an analysis: every given one parsed, None left to the default."""
     known = parameters(function)
+    for parameter in known.values():
+        if parameter.required and parameter.name in given and given[parameter.name] is None:
+            raise InputError(f"{parameter.option} is missing")
     parsed: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:

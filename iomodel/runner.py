@@ -124,14 +124,17 @@ def _pack(study: Study, encode: Encode) -> bytes:
 
 
 def _in_processes(study: Study, encode: Encode, numbers: range, jobs: int) -> Iterator[tuple[int, Any]]:
+    import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
+    # Fresh processes: a fork of one that has threads (NumPy's, a cluster client's) can hang.
+    context = multiprocessing.get_context("spawn")
     blob = _pack(study, encode)
     left = _tasks(numbers)
     waiting: deque[range] = deque()
     for attempt in range(RETRIES + 1):
-        pool = ProcessPoolExecutor(jobs, initializer=_start, initargs=(blob,))
+        pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start, initargs=(blob,))
         futures = deque(pool.submit(_units, task) for task in waiting)
         try:
             while True:

@@ -7,6 +7,7 @@ from iomodel.kernel import STREAM, Group, Reread, Tiling
 from iomodel.op import Op
 from iomodel.ops.normalise import SOFTMAX_REGISTER_ROW
 from iomodel.residency import Facts, miss
+from iomodel.tensor import itemsize
 
 #: A row up to this many bytes stays in registers or shared memory of one thread block.
 ROW_ON_CHIP = 48 * 1024.0
@@ -46,9 +47,7 @@ def generated_group(name: str, ops: tuple[Op, ...], gpu: Facts) -> Group:
     return Group(name, ops, Tiling(rereads), generated=True)
 
 
-def row_group(
-    name: str, ops: tuple[Op, ...], gpu: Facts, rows: Number, columns: Number, again: bool
-) -> Group:
+def row_group(name: str, ops: tuple[Op, ...], gpu: Facts, rows: Number, columns: Number, again: bool) -> Group:
     """The kernel that a fusing compiler generates for ops over `rows` rows of `columns` elements each;
     `again`: something as long as a row depends on what was reduced, so a row that does not stay on
     chip is read twice."""
@@ -120,16 +119,20 @@ def matmul_tiling(op: Op, gpu: Facts, quantize: bool = True) -> Tiling:
     out = op.writes[0]
     m, n, k = out.shape[-2], out.shape[-1], a.elements / (out.elements / out.shape[-1])
     batch = out.elements / (m * n)
-    again_a, again_b = _panels_again(m, n, k, a.bytes / batch, b.bytes / batch, gpu)
+    # Each product of the batch asks for operands of its own, also where several share one (K and V
+    # of grouped heads).
+    a_once = maximum(a.bytes, batch * m * k * itemsize(a.dtype))
+    b_once = maximum(b.bytes, batch * k * n * itemsize(b.dtype))
+    again_a, again_b = _panels_again(m, n, k, a_once / batch, b_once / batch, gpu)
     rereads = {
-        a.name: Reread(a.bytes * ceil_div(n, gpu["sustained.matmul.tile_n"]), batch * again_a),
-        b.name: Reread(b.bytes * ceil_div(m, gpu["sustained.matmul.tile_m"]), batch * again_b),
+        a.name: Reread(a_once * ceil_div(n, gpu["sustained.matmul.tile_n"]), batch * again_a),
+        b.name: Reread(b_once * ceil_div(m, gpu["sustained.matmul.tile_m"]), batch * again_b),
     }
     fixed: dict[str, Number] = {"matmul.floor": 1.0}
     executed: dict[str, Number] = {}
     if "sm.count" in gpu:
         resource = next(iter(op.work))
-        executed = {resource: _tile_flops(m, n, k, batch, a.bytes / a.elements, out.bytes, resource, gpu)}
+        executed = {resource: _tile_flops(m, n, k, batch, itemsize(a.dtype), out.bytes, resource, gpu)}
         if quantize and a.dtype in ("fp8", "int8", "mxfp8"):
             rounds = ceil_div(m * batch, 2.0 * gpu["sm.count"])
             fixed |= {"matmul.quantize": 1.0, "matmul.quantize_row": rounds, "matmul.quantize_element": rounds * k}

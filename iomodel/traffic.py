@@ -199,7 +199,9 @@ def _sum(sizes: Iterable[Number]) -> Number:
 
 def memory_peak(plan: Plan) -> Number:
     """Most bytes alive at once: inputs and outputs throughout, each intermediate from the kernel
-    that makes it to the last that reads it; what a kernel reads and writes is alive together."""
+    that makes it to the last that reads it; what a kernel reads and writes is alive together. What
+    ops save for a backward pass that is not in the plan stays until the end."""
+    saved = {name for kernel in plan.kernels for op in kernel.ops for name in op.saved}
     last_read: dict[str, int] = {}
     made: set[str] = set()
     alive: dict[str, Number] = {}
@@ -215,6 +217,7 @@ def memory_peak(plan: Plan) -> Number:
             alive[tensor.name] = maximum(alive.get(tensor.name, 0.0), tensor.bytes)
         peak = maximum(peak, _sum(alive.values()))
         for name in [n for n in alive if n in made and n not in plan.outputs]:
-            if last_read.get(name, -1) <= index:
+            waits = name in saved and name not in last_read
+            if last_read.get(name, -1) <= index and not waits:
                 del alive[name]
     return peak

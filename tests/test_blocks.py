@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import Phase, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iomodel.arrays import ceil_div, floor_sum
@@ -72,14 +72,6 @@ def test_longest_block_without_a_window(q_len, kv_len, block_q, block_kv, causal
 def test_longest_block_with_a_window_is_not_understated(q_len, kv_len, block_q, block_kv, causal, window):
     found = visits(float(q_len), float(kv_len), float(block_q), float(block_kv), causal, float(window))
     assert found.longest >= walked(q_len, kv_len, block_q, block_kv, causal, window)["longest"]
-
-
-@pytest.mark.xfail(strict=True, reason="visits().longest is an upper bound under a window, not the count it says")
-@settings(phases=[Phase.generate])
-@given(lengths, lengths, blocks, blocks, st.booleans(), st.integers(1, 45))
-def test_longest_block_with_a_window(q_len, kv_len, block_q, block_kv, causal, window):
-    found = visits(float(q_len), float(kv_len), float(block_q), float(block_kv), causal, float(window))
-    assert found.longest == walked(q_len, kv_len, block_q, block_kv, causal, window)["longest"]
 
 
 @given(lengths, lengths, st.booleans(), windows)

@@ -290,9 +290,6 @@ def test_assert(iomodel_run):
     assert "h200" not in one_is_false.err
 
 
-@pytest.mark.xfail(
-    strict=True, reason="--assert refuses a fraction at the end: SIZE_SUFFIXES holds the empty word"
-)
 def test_the_documented_assertion(iomodel_run):
     assert iomodel_run("attention", "--seq", "16384", "--assert", "fa3.speedup >= 2.5").code == 0
 

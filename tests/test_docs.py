@@ -61,7 +61,9 @@ def test_pages_exist_that_others_link_to():
 def test_the_quick_start_has_two_commands_that_ci_runs_too():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     start = readme.split("## Quick start", 1)[1].split("\n## ", 1)[0]
-    shown = [line for block in re.findall(r"```\n(.*?)```", start, re.DOTALL) for line in block.splitlines() if line]
+    shown = [
+        line for block in re.findall(r"```\n(.*?)```", start, re.DOTALL) for line in block.splitlines() if line
+    ]
     assert len(shown) == 2
     assert "iomodel attention --seq 16384" in shown[0]
     assert shown[1] in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

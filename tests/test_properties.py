@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 import iomodel
@@ -90,7 +90,6 @@ def test_fusing_a_chain_adds_no_compulsory_bytes(c):
     assert c["fused"].estimate.bytes.compulsory <= c["unfused"].estimate.bytes.compulsory
 
 
-@pytest.mark.xfail(strict=True, reason="memory_peak frees what a backward pass still needs (dropout's mask, rstd)")
 def test_what_training_saves_stays_alive():
     """dropout, gelu, dropout on one row of 1000 bf16: at the last kernel x (2000 B), both masks (1000 B each), and
     its input and output (2000 B each) are alive: 8000 B; the middle gelu has x, t1, t2 and the first mask."""
@@ -150,26 +149,15 @@ def assert_levels(analysis):
             assert getattr(result.estimate.bytes, name) == pytest.approx(parts, rel=1e-12)
 
 
-def odd(analysis):
-    """Whether an attention has queries that see no key, or reads a mask of which blocks are skipped."""
-    sizes = analysis.inputs
-    if analysis.command != "attention" or not (sizes["causal"] or sizes.get("window")):
-        return False
-    return sizes["seq"] > sizes["kv_seq"] or sizes["mask"]
-
-
 @given(ANALYSES)
 def test_levels_are_in_order(analysis):
-    assume(not odd(analysis))
     assert_levels(analysis)
 
 
-@pytest.mark.xfail(strict=True, reason="flash: the whole mask is compulsory, skipped blocks are not in bytes.l2")
 def test_levels_are_in_order_where_a_mask_is_read_in_part():
     assert_levels(attention(seq=2047, heads=8, kv_heads=1, head_dim=64, window=1, mask=True))
 
 
-@pytest.mark.xfail(strict=True, reason="fa1, backward: seq > kv-seq, causal: L2 and DRAM bytes below 0")
 @pytest.mark.parametrize("backward", [False, True])
 def test_levels_are_in_order_where_queries_see_no_key(backward):
     shape = {"batch": 64, "heads": 64, "kv_heads": 8, "head_dim": 64}

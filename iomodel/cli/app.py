@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
         return code
     except IomodelError as error:
         return _fail(str(error), error.exit_code)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # a reader that went away; the option parser may exit for it
         _silence()
         return 0
     except OSError as error:

@@ -51,9 +51,7 @@ ANALYSES: dict[str, Command] = {
         "name",
         "NAME",
     ),
-    "graph": Command(
-        "Any op graph: the fusion plan and why.", "iomodel.analysis.graph", "graph", "file", "FILE"
-    ),
+    "graph": Command("Any op graph: the fusion plan and why.", "iomodel.analysis.graph", "graph", "file", "FILE"),
 }
 
 #: Commands with a module of their own in cli/.

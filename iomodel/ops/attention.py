@@ -11,7 +11,7 @@ Sources: Dao et al., FlashAttention, NeurIPS 2022 (algorithm 1: fa1); Dao, Flash
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iomodel.arrays import Number, ceil_div, clip, maximum, minimum, sqrt
 from iomodel.errors import InputError
@@ -144,7 +144,13 @@ def standard(a: Attention, blocks: Blocks, gpu: Facts) -> list[Group]:
     """
     ops = forward_ops(a) + (backward_ops(a) if a.backward else [])
     names = {"s": "scores", "s_masked": "mask", "p": "softmax", "p_dropped": "dropout", "o": "values"}
-    return [Group(names.get(op.writes[0].name, op.writes[0].name), (op,), library_tiling(op, gpu)) for op in ops]
+    groups = []
+    for op in ops:
+        tiling = library_tiling(op, gpu)
+        if op.reads[-1].name == "mask":  # every head asks for it
+            tiling = replace(tiling, rereads={"mask": Reread(a.batch * a.heads * op.reads[-1].bytes)})
+        groups.append(Group(names.get(op.writes[0].name, op.writes[0].name), (op,), tiling))
+    return groups
 
 
 def io_lower_bound(a: Attention, blocks: Blocks, gpu: Facts) -> list[Group]:
@@ -161,25 +167,27 @@ def fa1(a: Attention, blocks: Blocks, gpu: Facts) -> list[Group]:
     """Outer loop over K/V blocks: Q, O and the row statistics stream through once per K/V block.
 
     Asked of L2 a head: K, V once; for each visited (K/V block, Q rows): Q read, O, l, m read and
-    written. One thread block a head.
+    written; rows that see no key come and go once. One thread block a head.
     """
     seen = _visits(a, blocks)
     heads = a.batch * a.heads
     row = a.head_dim * itemsize(a.dtype)
-    q_rows = heads * seen.q_rows
+    q_rows, unseen = heads * seen.q_rows, heads * seen.unseen
     q, o = a.queries("q"), a.queries("o")
     stats = Tensor("l_m", (*a.rows("l").shape, 2.0), "fp32")
     # Between two visits a head's whole Q, O and statistics pass, for all heads in flight at once.
     in_flight = minimum(heads, gpu["sm.count"]) if "sm.count" in gpu else heads
     lost = miss(in_flight * a.q_len * (2 * row + 8), gpu)
     rereads = {
-        "q": Reread(q_rows * row, lost * (q_rows * row - q.bytes)),
-        "o": Reread(2 * q_rows * row, lost * (q_rows * row - o.bytes)),
-        "l_m": Reread(2 * q_rows * 8, lost * (q_rows * 8 - stats.bytes)),
-        "k": Reread(heads * a.touched_kv * row),
-        "v": Reread(heads * a.touched_kv * row),
+        "q": Reread((q_rows + unseen) * row, lost * ((q_rows + unseen) * row - q.bytes)),
+        "o": Reread((2 * q_rows + unseen) * row, lost * ((q_rows + unseen) * row - o.bytes)),
+        "l_m": Reread((2 * q_rows + unseen) * 8, lost * ((q_rows + unseen) * 8 - stats.bytes)),
+        "k": Reread(heads * seen.loaded * row),
+        "v": Reread(heads * seen.loaded * row),
     }
-    op = _needed(a, _flash_ops(a, (stats,)))
+    if a.mask:
+        rereads["mask"] = Reread(heads * seen.area * itemsize(a.dtype))
+    op = _needed(a, _flash_ops(a, seen, (stats,)))
     # One thread block a head: with fewer heads than SMs the rest stand idle.
     executed = _executed(a, blocks, seen)
     if "sm.count" in gpu:
@@ -285,11 +293,13 @@ def _executed(a: Attention, blocks: Blocks, seen: Visits, times: float = 1.0) ->
     }
 
 
-def _flash_ops(a: Attention, extra: tuple[Tensor, ...] = ()) -> Op:
+def _flash_ops(a: Attention, seen: Visits | None = None, extra: tuple[Tensor, ...] = ()) -> Op:
     """The forward ops as the one op that a fused kernel is: S and P are never tensors of their own."""
     reads = [a.queries("q"), a.keys("k"), a.keys("v")]
-    if a.mask:
-        reads.append(Tensor("mask", (a.q_len, a.touched_kv), a.dtype))
+    if a.mask:  # the part whose blocks a tiling visits; at the least, the pairs that the mask leaves
+        needed = visible_pairs(a.q_len, a.kv_len, a.causal, a.window)
+        part = needed if seen is None else minimum(seen.area, a.q_len * a.touched_kv)
+        reads.append(Tensor("mask", (part,), a.dtype))
     saved = (a.rows("lse"),) if a.backward else ()
     names = tuple(t.name for t in (*extra, *saved))
     return Op("attention", tuple(reads), (a.queries("o"), *extra, *saved), {}, "matmul", names)
@@ -309,8 +319,7 @@ def _flash_forward(a: Attention, blocks: Blocks, style: str, gpu: Facts) -> Grou
     again = kv * (kv_passes(a, blocks, style, gpu) - 1.0)
     rereads = {name: Reread(asked, again) for name in ("k", "v")}
     if a.mask:
-        mask_bytes = heads * seen.pairs * (blocks.q * blocks.kv) * itemsize(a.dtype)
-        rereads["mask"] = Reread(mask_bytes)
+        rereads["mask"] = Reread(heads * seen.area * itemsize(a.dtype))
     fixed = {f"{style}.floor": 1.0}
     if a.append:
         fixed[f"{style}.append"] = 4 * kv  # K and V, read and written
@@ -323,7 +332,7 @@ def _flash_forward(a: Attention, blocks: Blocks, style: str, gpu: Facts) -> Grou
         head_dim_speed(a.head_dim, style, gpu),
         heads * ceil_div(a.q_len, blocks.q),
     )
-    return Group(style, (_needed(a, _flash_ops(a)),), tiling)
+    return Group(style, (_needed(a, _flash_ops(a, seen)),), tiling)
 
 
 def kv_passes(a: Attention, blocks: Blocks, style: str, gpu: Facts) -> Number:
@@ -416,13 +425,13 @@ def _flash_backward(a: Attention, blocks: Blocks, style: str, gpu: Facts) -> lis
     seen = _visits(a, blocks)
     heads = a.batch * a.heads
     row = a.head_dim * itemsize(a.dtype)
-    q_rows = heads * seen.q_rows
+    q_rows = heads * (seen.q_rows + seen.unseen)
     reads = (a.queries("q"), a.keys("k"), a.keys("v"), do, a.rows("lse"), delta, zeros)
     main = Op("attention_backward", reads, (dq_sum, a.keys("dk"), a.keys("dv")), {}, "matmul")
     rereads = {name: Reread(q_rows * row) for name in ("q", "do")}
     rereads |= {name: Reread(q_rows * 4) for name in ("lse", "delta")}
     rereads |= {name: Reread(q_rows * a.head_dim * 4) for name in ("dq_zeros", "dq_sum")}
-    rereads |= {name: Reread(heads * a.touched_kv * row) for name in ("k", "v")}
+    rereads |= {name: Reread(heads * seen.loaded * row) for name in ("k", "v")}
     speed = head_dim_speed(a.head_dim, style, gpu) * gpu[f"sustained.{style}.backward"]
     executed = _in_waves(a, blocks, seen, style, gpu, 2.5)
     tiling = Tiling(

@@ -12,8 +12,10 @@ class Visits:
     """Block pairs of one head's attention under a tiling of `block_q` x `block_kv`.
 
     `pairs`: (query block, key block) pairs visited. `kv_rows`: keys loaded, summed over query
-    blocks. `q_rows`: queries loaded, summed over key blocks. `longest`: key blocks that the
-    busiest query block visits. `touched`: keys that any query needs.
+    blocks. `q_rows`: queries loaded, summed over key blocks. `area`: queries x keys of the visited
+    pairs. `longest`: at most so many key blocks are visited by one query block. `touched`: keys that
+    any query needs; `loaded`: those and the others of their blocks. `unseen`: queries in blocks that
+    see no key.
     """
 
     pairs: Number
@@ -21,6 +23,9 @@ class Visits:
     q_rows: Number
     longest: Number
     touched: Number
+    area: Number
+    loaded: Number
+    unseen: Number
 
 
 def visits(
@@ -48,7 +53,9 @@ def visits(
     """
     q_blocks, kv_blocks = ceil_div(q_len, block_q), ceil_div(kv_len, block_kv)
     if not causal and window is None:
-        return Visits(q_blocks * kv_blocks, q_blocks * kv_len, kv_blocks * q_len, kv_blocks, kv_len)
+        pairs = q_blocks * kv_blocks
+        area = q_len * kv_len
+        return Visits(pairs, q_blocks * kv_len, kv_blocks * q_len, kv_blocks, kv_len, area, kv_len, 0.0)
     diagonal = kv_len - q_len
     reach = diagonal if causal else diagonal + window - 1  # last key of row r is r + reach
     # Query blocks before `first` see no key at all; from `full` on they see the last key.
@@ -57,18 +64,22 @@ def visits(
     pairs = floor_sum(full - first, block_kv, block_q, (first + 1) * block_q + reach + block_kv - 1)
     pairs = pairs + (q_blocks - full) * kv_blocks
     reaching_last = q_blocks - clip(floor(((kv_blocks - 1) * block_kv - reach) / block_q), 0.0, full)
-    last_q_visits, touched, longest = kv_blocks, kv_len, kv_blocks
+    last_q_visits, touched, loaded, longest = kv_blocks, kv_len, kv_len, kv_blocks
     if window is not None:
         start = diagonal - window + 1  # first key of row r is r + start
         begins = clip(ceil_div(-start, block_q), 0.0, q_blocks)
         pairs = pairs - floor_sum(q_blocks - begins, block_kv, block_q, maximum(begins * block_q + start, 0.0))
         last_q_visits = kv_blocks - floor(maximum((q_blocks - 1) * block_q + start, 0.0) / block_kv)
         touched = kv_len - maximum(start, 0.0)
+        loaded = kv_len - floor(maximum(start, 0.0) / block_kv) * block_kv
         span = minimum(block_q, q_len) + (window - 1 if causal else 2 * window - 2)
         longest = clip(ceil_div(span, block_kv) + 1, 1.0, kv_blocks)
-    kv_rows = pairs * block_kv - reaching_last * (kv_blocks * block_kv - kv_len)
-    q_rows = pairs * block_q - last_q_visits * (q_blocks * block_q - q_len)
-    return Visits(pairs, kv_rows, q_rows, longest, touched)
+    short_kv, short_q = kv_blocks * block_kv - kv_len, q_blocks * block_q - q_len
+    kv_rows = pairs * block_kv - reaching_last * short_kv
+    q_rows = pairs * block_q - last_q_visits * short_q
+    area = kv_rows * block_q - (last_q_visits * block_kv - short_kv) * short_q
+    unseen = minimum(first * block_q, q_len)
+    return Visits(pairs, kv_rows, q_rows, longest, touched, area, loaded, unseen)
 
 
 def visible_pairs(q_len: Number, kv_len: Number, causal: bool, window: Number | None) -> Number:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from iomodel.arrays import Number, ceil_div, clip, floor, minimum
-from iomodel.kernel import Group, Tiling
+from iomodel.kernel import Group, Reread, Tiling
 from iomodel.op import Op
 from iomodel.ops.attention import SOFTMAX_EXP, SOFTMAX_FLOPS
 from iomodel.residency import Facts
@@ -59,10 +59,14 @@ def _is_long(steps: Number) -> Number:
     return clip(steps - 4.0, 0.0, 1.0)
 
 
-def _attend(d: Decode, writes: tuple[Tensor, ...]) -> Op:
+def _inputs(d: Decode) -> tuple[Tensor, Tensor, Tensor]:
     one = (d.batch, d.heads, 1.0, d.head_dim)
     cache = (d.batch, d.kv_heads, d.kv_len, d.head_dim)
-    reads = (Tensor("q", one, d.dtype), Tensor("k", cache, d.kv_dtype), Tensor("v", cache, d.kv_dtype))
+    return Tensor("q", one, d.dtype), Tensor("k", cache, d.kv_dtype), Tensor("v", cache, d.kv_dtype)
+
+
+def _attend(d: Decode, writes: tuple[Tensor, ...]) -> Op:
+    reads = _inputs(d)
     pairs = d.batch * d.heads * d.kv_len
     work = {
         f"matmul:{d.compute}": 4 * d.head_dim * pairs,
@@ -74,7 +78,8 @@ def _attend(d: Decode, writes: tuple[Tensor, ...]) -> Op:
 
 def _tiling(d: Decode, parts: Number, gpu: Facts, fixed: dict[str, Number]) -> Tiling:
     """Matrix work that the SMs are held for: waves of blocks, each walking its part of the cache in
-    steps (and `start` more to begin and end), query heads padded to whole tiles."""
+    steps (and `start` more to begin and end), query heads padded to whole tiles. Every part asks
+    for the query, every tile of query heads for the cache."""
     rows = query_rows(gpu)
     steps = ceil_div(d.kv_len, STEP)
     blocks = units(d, gpu) * parts
@@ -85,7 +90,10 @@ def _tiling(d: Decode, parts: Number, gpu: Facts, fixed: dict[str, Number]) -> T
         held = ceil_div(blocks, sms) * sms * chain * work
     else:
         held = blocks * ceil_div(steps, parts) * work
-    return Tiling({}, {f"matmul:{d.compute}": held}, "decode", fixed, 1.0, blocks)
+    q, k, v = _inputs(d)
+    tiles = ceil_div(d.heads / d.kv_heads, rows)
+    rereads = {"q": Reread(q.bytes * parts), "k": Reread(k.bytes * tiles), "v": Reread(v.bytes * tiles)}
+    return Tiling(rereads, {f"matmul:{d.compute}": held}, "decode", fixed, 1.0, blocks)
 
 
 def _combining(d: Decode, gpu: Facts) -> dict[str, Number]:
