@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iomodel.arrays import Number, maximum, sqrt
+from iomodel.arrays import Number, is_array, maximum, sqrt
 from iomodel.kernel import Kernel
 from iomodel.profile import Profile
+from iomodel.registers import issue_slowdown, spilled_bytes
 from iomodel.tiling import matmul_share
 from iomodel.traffic import Bytes
+
+#: Resources that wait for one another: what one memory level serves, the others do not.
+MEMORY = ("dram", "l2", "spill")
 
 #: How kernels reach the GPU.
 LAUNCHES = ("eager", "stream", "graph")
@@ -23,7 +27,8 @@ def expected_by_resource(kernel: Kernel, moved: Bytes, profile: Profile) -> dict
 
     dram: (reads + writes) / (share x peak), or writes alone at their own, lower rate. l2: what a
     streaming kernel asked for and L2 served. matmul: executed FLOPs. issue: thread instructions over
-    SMs x lanes x clock (vector FLOPs where a profile does not say how many lanes).
+    SMs x lanes x clock (vector FLOPs where a profile does not say how many lanes). spill: what registers
+    past the limit of a thread move (`registers`).
     """
     tiling = kernel.tiling
     style = tiling.style
@@ -35,6 +40,9 @@ def expected_by_resource(kernel: Kernel, moved: Bytes, profile: Profile) -> dict
                 moved.dram_write / (peak * profile["sustained.dram_write"]),
             )
         }
+        spilled = spilled_bytes(kernel)
+        if is_array(spilled) or spilled:
+            times["spill"] = spilled / (peak * profile["sustained.dram"])
         if "sm.count" in profile and "sm.clock" in profile:
             hits = maximum(moved.l2 - moved.dram, 0.0)
             times["l2"] = hits / (profile["sm.count"] * profile.clock() * profile["sustained.l2_per_clock"])
@@ -45,7 +53,8 @@ def expected_by_resource(kernel: Kernel, moved: Bytes, profile: Profile) -> dict
             share = profile[matmul_share(style, resource, profile)] * tiling.speed
             times[resource] = amount / (profile.rate(resource) * share)
         elif resource == "issue" and profile.has_rate("issue"):
-            times["issue"] = amount / (profile.rate("issue") * profile["sustained.issue"])
+            slower = issue_slowdown(kernel, profile)
+            times["issue"] = amount * slower / (profile.rate("issue") * profile["sustained.issue"])
         elif resource.startswith("vector:") and style == "stream" and _no_issue_but(resource, profile):
             times[resource] = amount / (profile.rate(resource) * profile["sustained.issue"])
     return times
@@ -79,11 +88,14 @@ def fixed_seconds(kernel: Kernel, profile: Profile, launch: str) -> dict[str, Nu
 def kernel_seconds(times: Mapping[str, Number], fixed: Mapping[str, Number]) -> Number:
     """Fixed costs plus the smooth maximum of memory (DRAM and L2, one after the other) and the rest:
     (sum of t^4)^(1/4)."""
-    memory = times["dram"] + times["l2"] if "l2" in times else times["dram"]
+    memory = times["dram"]
+    for level in MEMORY[1:]:
+        if level in times:
+            memory = memory + times[level]
     squared = memory * memory
     total = squared * squared
     for resource, time in times.items():
-        if resource not in ("dram", "l2"):
+        if resource not in MEMORY:
             squared = time * time
             total = total + squared * squared
     seconds = sqrt(sqrt(total))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from iomodel.arrays import Number, is_array, is_traced
 from iomodel.errors import InputError, unknown
@@ -137,6 +137,8 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, Parameter]:
     found: dict[str, Parameter] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints[name]
+        if get_origin(hint) is Union:  # Python 3.10 makes Optional of what defaults to None
+            hint = get_args(hint)[0]
         if get_origin(hint) is Annotated:
             kind = get_args(hint)[1]
             required = parameter.default is inspect.Parameter.empty

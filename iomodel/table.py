@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from iomodel.arrays import Number, is_array
+from iomodel.registers import is_generated, registers
 from iomodel.results import Analysis, Result
 from iomodel.roofline import Estimate
 from iomodel.units import common_step, show, three_digits
@@ -131,6 +132,7 @@ def _kernel(one: Estimate) -> dict[str, Any]:
     return {
         "name": one.name,
         "ops": [op.name for op in one.kernel.ops],
+        "registers": registers(one.kernel) if is_generated(one.kernel) else None,
         "reads": {t.name: t.bytes for t in one.kernel.reads},
         "writes": {t.name: t.bytes for t in one.kernel.writes},
     } | _estimate(one)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from iomodel.analysis.common import DTYPE, GPU, L2, LAUNCH, Gpus, assumed_note, profiles_of
+from iomodel.analysis.common import DTYPE, GPU, L2, LAUNCH, Gpus, assumed_note, profiles_of, registers_note
 from iomodel.arrays import Number, is_array
 from iomodel.errors import InputError, unknown
 from iomodel.kernel import Plan
@@ -87,7 +87,11 @@ def chain(
     title = f"{_summary(names)} on {'x'.join(_size(s) for s in sizes)}, {inputs['dtype']}"
     if inputs["train"]:
         title += ", training"
-    notes = [*_notes(results[0].estimate.kernels, results[1].estimate), *assumed_note(profiles, results)]
+    notes = [
+        *_notes(results[0].estimate.kernels, results[1].estimate),
+        *registers_note(results),
+        *assumed_note(profiles, results),
+    ]
     return Analysis("chain", title, echoed, results, tuple(notes), {p.name: p for p in profiles})
 
 

@@ -11,6 +11,7 @@ from iomodel.duration import LAUNCHES
 from iomodel.errors import InputError
 from iomodel.parameters import Name, Text
 from iomodel.profile import Profile
+from iomodel.registers import MOST, is_generated, live_values, registers
 from iomodel.results import Result
 from iomodel.tensor import BITS
 from iomodel.tensor import dtype as canonical_dtype
@@ -19,6 +20,9 @@ GPU = Text("GPU names, aliases, patterns (h*) or profile files, joined by commas
 DTYPE = Name("element type of the tensors", lambda: BITS, canonical_dtype)
 LAUNCH = Name("how kernels reach the GPU: a framework op each, bare launches, a replayed graph", lambda: LAUNCHES)
 L2 = Name("what the first kernel finds in L2: nothing of its own, or all that fits", lambda: ("cold", "warm"))
+
+#: Registers a thread above which fewer than 48 warps fit the register file of an SM (65536 / 32 / 48).
+MANY = 42
 
 #: A GPU as analyses take it: names as in `--gpu`, a Profile, or several Profiles.
 Gpus = str | Profile | Sequence[Profile]
@@ -62,6 +66,25 @@ def assumed_note(profiles: Sequence[Profile], results: Sequence[Result]) -> list
         f"{', '.join(names)}: not measured here in full; expected uses constants fitted on {lenders}"
         for lenders, names in borrowing.items()
     ]
+
+
+def registers_note(results: Sequence[Result]) -> list[str]:
+    """A note on generated kernels that hold so many values that registers spill or few warps are resident."""
+    notes = []
+    for result in results:
+        for kernel in result.plan.kernels:
+            if not is_generated(kernel):
+                continue
+            held = f"{result.variant}: {kernel.name} holds {live_values(kernel)} values an element"
+            if registers(kernel) > MOST:
+                notes.append(
+                    f"{held}, about {registers(kernel)} registers a thread of {MOST}: they spill (estimated)"
+                )
+            elif registers(kernel) > MANY:
+                notes.append(
+                    f"{held}, about {registers(kernel)} registers a thread: fewer warps are resident (estimated)"
+                )
+    return list(dict.fromkeys(notes))
 
 
 def tokens(value: Any) -> str:

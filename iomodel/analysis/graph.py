@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from iomodel.analysis.common import GPU, L2, LAUNCH, Gpus, assumed_note, profiles_of
+from iomodel.analysis.common import GPU, L2, LAUNCH, Gpus, assumed_note, profiles_of, registers_note
 from iomodel.backward import saved, with_backward
 from iomodel.errors import InputError
 from iomodel.kernel import Plan
@@ -83,7 +83,7 @@ def graph(
     title = f"{wanted.name}, {len(wanted.lines)} ops"
     if inputs["backward"]:
         title += ", forward and backward"
-    notes = [*graph_notes(wanted, results), *assumed_note(profiles, results)]
+    notes = [*graph_notes(wanted, results), *registers_note(results), *assumed_note(profiles, results)]
     return Analysis("graph", title, echoed, results, tuple(notes), {p.name: p for p in profiles})
 
 
