@@ -19,9 +19,11 @@ TOP_KEYS = ["name", "aliases", "vendor", "title", "architecture", "notes", "meas
 FAMILY_KEYS = ["name", "like", "notes", *SECTIONS]
 #: Keys that may stand in a section for all of its values.
 SHARED_KEYS = ["source", "fitted_on"]
+#: The source of a bare value under `sm:` or `launch:`.
+BARE = "as given in the profile"
 VALUE_KEYS = ["value", "source", "note", "called", "fitted_on"]
 
-_HEAD = re.compile(r"^(name|aliases):\s*(.*?)\s*(?:#.*)?$", re.MULTILINE)
+_HEAD = re.compile(r"^(name|aliases|architecture):\s*(.*?)\s*(?:#.*)?$", re.MULTILINE)
 
 
 def configs_folder(kind: str) -> Path:
@@ -136,7 +138,7 @@ def _read_profile(path: str, stamp: tuple[int, int]) -> Profile:
     for key in REQUIRED:
         if key not in own:
             raise InputError(f"{path}: {name} has no {key}, and without it there is no roofline")
-    architecture = str(data.get("architecture", "generic"))
+    architecture = str(data.get("architecture") or _shipped_architecture(name))
     families = _families(architecture, document)
     values: dict[str, Value] = {}
     assumed: dict[str, str] = {}
@@ -160,6 +162,14 @@ def _read_profile(path: str, stamp: tuple[int, int]) -> Profile:
         notes=tuple(str(n) for n in data.get("notes") or ()),
         assumed=assumed,
     )
+
+
+def _shipped_architecture(name: str) -> str:
+    """The family of the shipped profile of this name, for a user's own file that does not say; else `generic`."""
+    shipped = configs_folder("gpus") / f"{name}.yaml"
+    if re.fullmatch(r"[\w.-]+", name) and shipped.is_file():
+        return dict(_HEAD.findall(read_text(shipped))).get("architecture", "generic")
+    return "generic"
 
 
 def _families(architecture: str, document: Document) -> list[tuple[str, dict[str, Value]]]:
@@ -210,7 +220,10 @@ def read_values(document: Document, data: dict[str, Any]) -> dict[str, Value]:
 def _value(document: Document, keys: tuple[str, str], path: str, entry: Any, shared: dict[str, Any]) -> Value:
     where = document.where(*keys)
     if not isinstance(entry, dict):
-        entry = {"value": entry}
+        # What a machine or its driver says of itself may stand bare; a rate or a capacity may not.
+        entry = {"value": entry, "source": BARE} if keys[0] in ("sm", "launch") else {"value": entry}
+        if "source" in shared:
+            entry.pop("source", None)
     document.check_keys(keys, entry, VALUE_KEYS)
     if "value" not in entry:
         raise InputError(f"{where}: {path} has no value")

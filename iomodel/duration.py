@@ -45,7 +45,8 @@ def expected_by_resource(kernel: Kernel, moved: Bytes, profile: Profile) -> dict
             times["spill"] = spilled / (peak * profile["sustained.dram"])
         if "sm.count" in profile and "sm.clock" in profile:
             hits = maximum(moved.l2 - moved.dram, 0.0)
-            times["l2"] = hits / (profile["sm.count"] * profile.clock() * profile["sustained.l2_per_clock"])
+            rate = profile["sm.count"] * profile.clock() * profile["sustained.l2_per_clock"]
+            times["l2"] = hits / maximum(rate, peak)  # few large cores: not slower than DRAM
     else:
         times = {"dram": moved.dram / (peak * profile[f"sustained.{style}.memory"])}
     for resource, amount in {**kernel.work, **tiling.executed}.items():

@@ -330,7 +330,7 @@ def same_rows(a: Pattern, b: Pattern) -> bool:
 
 def _inner(rows: Pattern) -> bool:
     """Whether one run of neighbouring elements is reduced."""
-    return rows[-1][1] and sum(flag for _, flag in rows) == 1
+    return bool(rows) and rows[-1][1] and sum(flag for _, flag in rows) == 1
 
 
 def _whole(base: Piece, limits: Limits) -> str:

@@ -133,6 +133,7 @@ def _kernel(one: Estimate) -> dict[str, Any]:
         "name": one.name,
         "ops": [op.name for op in one.kernel.ops],
         "registers": registers(one.kernel) if is_generated(one.kernel) else None,
+        "memory_peak": one.bytes.compulsory,
         "reads": {t.name: t.bytes for t in one.kernel.reads},
         "writes": {t.name: t.bytes for t in one.kernel.writes},
     } | _estimate(one)

@@ -238,3 +238,25 @@ def test_launch_costs_come_from_the_family_and_say_so():
     assert profile.assumed["launch.eager"] == "generic"
     assert "H200" in profile.values["launch.eager"].source
     assert "memory.hbm" not in profile.assumed
+
+
+def test_a_profile_of_ones_own_takes_the_family_of_the_shipped_one_of_its_name(tmp_path):
+    """The profile that the command line's reference shows: no architecture, device facts and launches bare."""
+    text = """
+name: {name}
+memory:   {{hbm: {{value: 3.35 TB/s, source: "datasheet"}}, l2: {{value: 50 MB, source: "datasheet"}}}}
+compute:  {{"matmul:bf16": {{value: 989.4 TFLOP/s, source: "dense; published with sparsity as 1979"}}}}
+sm:       {{count: 132, shared_memory: 227 KiB, registers: 256 KiB, max_threads: 2048, clock: 1.83 GHz}}
+launch:   {{eager: 6.2 us, stream: 3.3 us, graph: 0.9 us}}
+"""
+    found = {}
+    for name in ("h100-sxm", "my-card"):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text.format(name=name))
+        found[name] = load_profile(file)
+    assert {name: profile.architecture for name, profile in found.items()} == {
+        "h100-sxm": "hopper",
+        "my-card": "generic",
+    }
+    assert found["my-card"]["sm.count"] == 132
+    assert found["my-card"]["launch.graph"] == 0.9e-6

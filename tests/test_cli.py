@@ -361,7 +361,9 @@ def test_cases_are_the_single_runs_in_order(iomodel_run, tmp_path):
 def test_cases_from_stdin_and_as_json(iomodel_run, monkeypatch, tmp_path):
     monkeypatch.setattr("sys.stdin", io.StringIO("m,n,k\n16,4096,4096\n\n4k,4096,4096\n"))
     text = good(iomodel_run("gemm", "--cases", "-", "--format", "json")).out
-    answer = json.loads(text)
+    document = json.loads(text)
+    assert list(document) == ["iomodel", "command", "inputs", "results", "notes"]
+    answer = document["results"]
     assert [(row["m"], row["variant"]) for row in answer] == [
         ("16", "unfused"),
         ("16", "fused"),

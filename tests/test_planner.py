@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import iomodel
+from iomodel import cross_entropy
 from iomodel.opgraph import Line, build, read_graph
 from iomodel.planner import MODES, plan
 from iomodel.roofline import estimate
@@ -528,3 +529,11 @@ def test_a_graph_of_2000_ops_plans_in_two_seconds():
     found = plan(own, "auto", H200)
     assert time.process_time() - begun < 2.0
     assert len(found.kernels) < 1500
+
+
+def test_a_loss_over_one_row_plans_like_any_other():
+    """One token: the row is the whole tensor, so nothing is left to split it by."""
+    answer = cross_entropy(tokens=1, vocab=32768)
+    assert answer["unfused"].estimate.launches == 2
+    # the logits are read once at least: 32768 x 2 B
+    assert answer["fused"].estimate.bytes.compulsory_read >= 65536

@@ -185,7 +185,7 @@ def test_recommended_is_the_fastest_that_can_run(analysis):
     assert len(chosen) == 1
     for result in analysis.results:
         assert result.speedup == analysis.results[0].estimate.seconds.expected / result.estimate.seconds.expected
-        if result.variant != "io-lower-bound":
+        if result.variant not in ("fa1", "io-lower-bound"):  # a bound, and a kernel that newer ones replace
             assert chosen[0].estimate.seconds.expected <= result.estimate.seconds.expected
 
 

@@ -81,7 +81,7 @@ def attention(
             found.append((name, assemble(name, variant(problem, blocks, profile), outputs(problem))))
         return found
 
-    results = compare(profiles, plans, sizes["launch"], sizes["l2"] == "warm", bounds=("io-lower-bound",))
+    results = compare(profiles, plans, sizes["launch"], sizes["l2"] == "warm", bounds=("fa1", "io-lower-bound"))
     notes += _append_note(results) + _theory_note(problem, profiles) + assumed_note(profiles, results)
     echoed = {**sizes, "gpu": [p.name for p in profiles]}
     return Analysis(

@@ -115,7 +115,7 @@ def _op_names(ops: int | str | Sequence[str]) -> list[str]:
 def _shape(shape: str | Sequence[Number]) -> tuple[Number, ...]:
     size = Size("", 1)
     if isinstance(shape, str):
-        parts: Sequence[Any] = re.split(r"\s*[x,*]\s*", shape.strip().lower())
+        parts: Sequence[Any] = re.split(r"\s*[xX,*]\s*", shape.strip())
     else:
         parts = list(shape)
     if len(parts) < 1 or "" in [p for p in parts if isinstance(p, str)]:

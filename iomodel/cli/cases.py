@@ -25,15 +25,15 @@ def run_cases(
         raise InputError("--assert does not go with --cases; filter the rows instead")
     cases, where = read_cases(path)
     rows = list(evaluate_cases(call, analyse, cases, given, where))
-    write_out(_render(rows, shown_as), output)
+    write_out(_render(rows, shown_as, analyse.__name__.replace("_", "-"), given), output)
     return 0
 
 
-def _render(rows: list[Row], shown_as: str) -> str:
-    from iomodel.render.machine import rows_to_csv, rows_to_json
+def _render(rows: list[Row], shown_as: str, command: str, given: dict[str, Any]) -> str:
+    from iomodel.render.machine import cases_to_json, rows_to_csv
 
     if shown_as == "json":
-        return rows_to_json(rows)
+        return cases_to_json(command, given, rows)
     if shown_as == "csv":
         return rows_to_csv(rows)
     from iomodel.render.markdown import table_to_markdown

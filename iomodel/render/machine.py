@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from iomodel import __version__
 from iomodel.results import Analysis
 from iomodel.table import document, flatten, plain
 
@@ -40,6 +41,14 @@ def cell(value: Any) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def cases_to_json(command: str, inputs: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> str:
+    """The rows of many cases as a JSON document: `results` are flat, the case's columns first."""
+    head = {"iomodel": __version__, "command": command, "inputs": plain(inputs)}
+    return (
+        json.dumps(head | {"results": [plain(row) for row in rows], "notes": []}, indent=1, allow_nan=False) + "\n"
+    )
 
 
 def rows_to_json(rows: Iterable[Mapping[str, Any]]) -> str:
