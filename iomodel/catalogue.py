@@ -168,7 +168,8 @@ def _shipped_architecture(name: str) -> str:
     """The family of the shipped profile of this name, for a user's own file that does not say; else `generic`."""
     shipped = configs_folder("gpus") / f"{name}.yaml"
     if re.fullmatch(r"[\w.-]+", name) and shipped.is_file():
-        return dict(_HEAD.findall(read_text(shipped))).get("architecture", "generic")
+        heads: dict[str, str] = dict(_HEAD.findall(read_text(shipped)))
+        return heads.get("architecture", "generic")
     return "generic"
 
 
