@@ -366,7 +366,12 @@ class ParquetFile:
         _, pq = _arrow()
         try:
             if self.writer is None:
-                self.writer = pq.ParquetWriter(self.part.path, table.schema, compression="zstd")
+                # Dictionaries for words only: of measured figures no two rows are alike, and looking for
+                # repeats (or for what zstd would save) costs more than computing them.
+                words = [f.name for f in table.schema if not str(f.type).startswith(("double", "bool"))]
+                self.writer = pq.ParquetWriter(
+                    self.part.path, table.schema, compression="lz4", use_dictionary=words or False
+                )
             self.writer.write_table(table, row_group_size=GROUP_ROWS * 64)
         except OSError as error:
             text = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
