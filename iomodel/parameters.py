@@ -103,9 +103,11 @@ class Name:
 
 @dataclass(frozen=True)
 class Text:
-    """Text that the analysis itself parses (a shape, a list of ops)."""
+    """Text that the analysis itself parses (a shape, a list of ops). `many`: may be given again, and the
+    parts are joined by commas."""
 
     help: str
+    many: bool = False
 
     def parse(self, value: Any, name: str) -> Any:
         del name

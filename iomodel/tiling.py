@@ -7,7 +7,7 @@ from iomodel.kernel import STREAM, Group, Reread, Tiling
 from iomodel.op import Op
 from iomodel.ops.normalise import SOFTMAX_REGISTER_ROW
 from iomodel.residency import Facts, miss
-from iomodel.tensor import itemsize
+from iomodel.tensor import Tensor, itemsize
 
 #: A row up to this many bytes stays in registers or shared memory of one thread block.
 ROW_ON_CHIP = 48 * 1024.0
@@ -38,24 +38,30 @@ def generated_group(name: str, ops: tuple[Op, ...], gpu: Facts) -> Group:
     rows = [op for op in ops if op.kind == "row"]
     if not rows:
         return Group(name, ops, STREAM, generated=True)
-    made = {tensor.name for op in ops for tensor in op.writes}
-    streamed = [t for op in ops for t in op.reads if t.name not in made and len(t.shape) > 1]
-    rereads = {}
-    for tensor in streamed:
-        passes = minimum(ceil_div(_row_bytes(tensor.bytes, rows[0]), ROW_ON_CHIP), 2.0)
-        rereads[tensor.name] = _row_reread(tensor.bytes, passes, GENERATED_BLOCKS, rows[0], gpu)
-    return Group(name, ops, Tiling(rereads), generated=True)
+    swept = [t for t in _outside(ops).values() if len(t.shape) > 1]
+    return _sweeping(name, ops, swept, _rows(rows[0]), rows[0].writes[0].bytes, gpu)
 
 
 def row_group(name: str, ops: tuple[Op, ...], gpu: Facts, rows: Number, columns: Number, again: bool) -> Group:
     """The kernel that a fusing compiler generates for ops over `rows` rows of `columns` elements each;
     `again`: something as long as a row depends on what was reduced, so a row that does not stay on
     chip is read twice."""
+    swept = [t for t in _outside(ops).values() if again and t.elements >= rows * columns]
+    return _sweeping(name, ops, swept, rows, ops[-1].writes[0].bytes, gpu)
+
+
+def _outside(ops: tuple[Op, ...]) -> dict[str, Tensor]:
+    """The tensors that ops read and did not make, by name."""
     made = {tensor.name for op in ops for tensor in op.writes}
-    streamed = {t.name: t for op in ops for t in op.reads if t.name not in made and t.elements >= rows * columns}
-    written = ops[-1].writes[0].bytes
+    return {t.name: t for op in ops for t in op.reads if t.name not in made}
+
+
+def _sweeping(
+    name: str, ops: tuple[Op, ...], swept: list[Tensor], rows: Number, written: Number, gpu: Facts
+) -> Group:
+    """A generated kernel that reads the rows of `swept` twice where they do not stay on chip."""
     rereads = {}
-    for tensor in streamed.values() if again else ():
+    for tensor in swept:
         passes = minimum(ceil_div(tensor.bytes / rows, ROW_ON_CHIP), 2.0)
         rereads[tensor.name] = _reread(tensor.bytes, passes, GENERATED_BLOCKS, rows, written, gpu)
     return Group(name, ops, Tiling(rereads), generated=True)

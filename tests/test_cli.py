@@ -414,3 +414,10 @@ def test_module_and_script_are_one_program():
     )
     assert done.stderr == ""
     assert rows(done.stdout)[0]["bytes_compulsory"] == "402653184"
+
+
+def test_a_repeated_gpu_option_compares_both(iomodel_run):
+    found = json.loads(
+        good(iomodel_run("chain", "--ops", 2, "--gpu", "h100", "--gpu", "a100", "--format", "json")).out
+    )
+    assert {r["gpu"] for r in found["results"]} == {"h100-sxm", "a100-sxm-80gb"}

@@ -100,8 +100,8 @@ def test_rate_of_a_sweep(rate):
 
 
 def test_rate_of_a_sweep_stays_near_its_bar(rate):
-    """A quarter of it, on whatever machine runs this; a loop over cases does 400 a second."""
-    assert rate >= CASES / 4
+    """A third of it, on whatever machine runs this; a loop over cases does 400 a second."""
+    assert rate >= CASES / 3
 
 
 def test_memory_of_a_sweep_stays_in_proportion():

@@ -16,7 +16,7 @@ from iomodel.results import Result
 from iomodel.tensor import BITS
 from iomodel.tensor import dtype as canonical_dtype
 
-GPU = Text("GPU names, aliases, patterns (h*) or profile files, joined by commas")
+GPU = Text("GPU names, aliases, patterns (h*) or profile files, joined by commas", many=True)
 DTYPE = Name("element type of the tensors", lambda: BITS, canonical_dtype)
 LAUNCH = Name("how kernels reach the GPU: a framework op each, bare launches, a replayed graph", lambda: LAUNCHES)
 L2 = Name("what the first kernel finds in L2: nothing of its own, or all that fits", lambda: ("cold", "warm"))

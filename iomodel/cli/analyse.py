@@ -45,7 +45,7 @@ def analysing_command(name: str, command: Command) -> Callable[..., int]:
             typer.Option(
                 None,
                 "--cases",
-                help="One case a row, columns as the options; - is stdin.",
+                help="One case a row, columns as the options, which fill empty cells; - is stdin.",
                 metavar="FILE.csv",
             ),
         ),
@@ -92,8 +92,10 @@ def _option(parameter: Parameter, bare: bool) -> inspect.Parameter:
         text += f" Default {default}."
     elif parameter.required:
         text += " Required."
-    option = typer.Option(None, parameter.option, help=text, show_default=False, metavar=_metavar(parameter))
-    return _plain(parameter.name, str, option)
+    many = getattr(parameter.kind, "many", False)
+    default = [] if many else None
+    option = typer.Option(default, parameter.option, help=text, show_default=False, metavar=_metavar(parameter))
+    return _plain(parameter.name, list[str] if many else str, option)
 
 
 def _metavar(parameter: Parameter) -> str:
@@ -112,7 +114,10 @@ def _run(name: str, command: Command, analyse: Callable[..., Analysis], options:
             raise InputError("give the ops by name or their number with --ops, not both")
         options[command.arguments] = words or count
     given = {key: value for key, value in options.items() if value not in (None, False, [])}
-    given["gpu"] = given.get("gpu", parameters(analyse)["gpu"].default)
+    for key, parameter in parameters(analyse).items():
+        if getattr(parameter.kind, "many", False) and key in given:
+            given[key] = ",".join(given[key])
+    given.setdefault("gpu", parameters(analyse)["gpu"].default)
     call = partial(_call, analyse, overrides, set())
     if cases is not None:
         from iomodel.cli.cases import run_cases
